@@ -1,0 +1,97 @@
+"""What a plugin may contribute, and the values that solver, greedy, verifier and explainer read from all of them.
+
+A plugin is one scheduling rule in one file. It never sees a solver object: it gives arrays and linear rows, and it
+states its rule once more, in plain numpy, as `violations`, written without looking at the rows.
+Test of what is a plugin: switched off, the plan could still be executed by the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from solver_sched.policy import PluginConf, Policy
+from solver_sched.problem.arrays import Bools, Ints, Plan, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule: who breaks it and by how much. Rows are problem rows, -1 = does not apply."""
+
+    plugin: str
+    message: str
+    job: int = -1
+    node: int = -1
+    queue: int = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class QueueCeiling:
+    """For every queue and resource: what new pods may add, (Q, R), NO_LIMIT = no ceiling; and jointly over all queues:
+    `joint` (Q, R) guarantees g with sum over q of max(used_q + added_q, g_q) <= total, zeros where none is given.
+    Binds only queues that start something, and only in resources that the new pods ask for.
+    """
+
+    room: Ints
+    guarantee: Ints
+    plugin: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeScores:
+    """Scores of placements, larger is better, integers.
+
+    `static` (S, K): what does not depend on the node's load, summed with weights (preferred affinity, soft taints).
+    `least`, `most`, `balanced`: weights of the load-dependent terms of nodeorder (0 = off).
+    `binpack` (R,): weight per resource of the best-fit term (zeros = off).
+    """
+
+    static: Ints
+    least: int = 0
+    most: int = 0
+    balanced: int = 0
+    binpack: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Plugin:
+    """One scheduling rule. A subclass sets `name` and overrides the hooks it needs; the defaults contribute nothing."""
+
+    name: str = ""
+
+    def __init__(self, conf: PluginConf, policy: Policy) -> None:
+        self.conf = conf
+        self.policy = policy
+
+    def forbidden(self, problem: Problem) -> dict[str, Bools]:
+        """Pairs that are never allowed: predicate code -> (S, K) bool."""
+        return {}
+
+    def minimum(self, problem: Problem) -> Ints | None:
+        """Pods each job still needs to start, (J,), 0 = it has started; roles are `problem.role_min - role_ready`."""
+        return None
+
+    def rank(self, problem: Problem) -> Ints | None:
+        """A key per job, (J,), larger starts first. Keys of plugins combine in tier order."""
+        return None
+
+    def deserved(self, problem: Problem) -> Ints | None:
+        """What each queue is entitled to, (Q, R) in problem units."""
+        return None
+
+    def ceiling(self, problem: Problem) -> QueueCeiling | None:
+        """What each queue may never exceed with new pods."""
+        return None
+
+    def share_bands(self, problem: Problem) -> bool:
+        """True: growth goes to the jobs of smallest dominant share first (drf)."""
+        return False
+
+    def scores(self, problem: Problem) -> NodeScores | None:
+        """Node scores of this plugin."""
+        return None
+
+    def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        """Every way in which `plan` breaks this plugin's rule. Solver-free and independent of the other hooks."""
+        yield from ()

@@ -1,0 +1,1 @@
+"""Snapshot -> integer arrays: pod sets, shapes, node classes, queues, running units."""

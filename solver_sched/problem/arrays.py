@@ -1,0 +1,209 @@
+"""The problem of one cycle as integer arrays: what the solver, the greedy baseline, the verifier and the explainer read.
+
+Axes, one letter each:
+
+    R resources    N nodes    K static node kinds    C node classes
+    S shapes       T pod sets J jobs                 O roles           Q queues    U running units
+
+A *shape* is all that placement can tell about a pod: its request and everything a predicate reads. A *pod set* is the
+pending pods of one job with one shape, role and pod priority. A *node class* is nodes that no rule and no pending
+shape can tell apart. A *running unit* is the minimum of a running job, or one pod beyond it.
+Names do not occur here; `Index` translates rows back and is read by `actions` and `explain` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NO_LIMIT = np.int64(2**62)
+"""Capability of a resource that a queue does not limit."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AtMostOne:
+    """At most one pod of `shapes` in each domain (host ports; anti-affinity of pods that repel each other).
+
+    `domain` (N,): domain of each node, -1 = the node lacks the topology key (then the rule does not bind there).
+    `per_node`: every domain is one node, so a node class may span many domains.
+    `taken` (N,): the domain already holds such a pod; those nodes are also forbidden by the static mask.
+    """
+
+    plugin: str
+    source: str
+    shapes: Ints
+    domain: Ints
+    per_node: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Exclude:
+    """No domain holds both a pod of `left` and a pod of `right` (anti-affinity between different shapes)."""
+
+    plugin: str
+    source: str
+    left: Ints
+    right: Ints
+    domain: Ints
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Require:
+    """A pod of `shapes` needs a pod of `targets` in its domain (required inter-pod affinity).
+
+    `present` (N,): the domain already holds a matching pod. Domain -1 is never allowed. Where no matching pod runs
+    anywhere (`seed`) pods that match their own term may open one single domain, as kube-scheduler lets the first one.
+    """
+
+    plugin: str
+    source: str
+    shapes: Ints
+    targets: Ints
+    domain: Ints
+    present: Bools
+    seed: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SpreadRule:
+    """Topology spread: for a domain that receives a pod of `shapes`, matching pods there minus the fewest in any
+    eligible domain stay within `max_skew`.
+
+    `counted`: the shapes whose pods match the selector. `domain` (N,): -1 = not eligible, never allowed.
+    `existing` (number of domains,): matching pods that run there. `min_domains`: with fewer eligible domains than
+    this, the fewest counts as 0.
+    """
+
+    plugin: str
+    source: str
+    shapes: Ints
+    counted: Ints
+    domain: Ints
+    existing: Ints
+    max_skew: int
+    min_domains: int
+
+
+DomainRule = AtMostOne | Exclude | Require | SpreadRule
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem:
+    """Resources
+        total (R,): allocatable of the whole cluster. Units: `cluster.objects.Resources`. `pods` is row `pods_row`.
+        grain (R,): greatest common divisor of all requests, >= 1; placing changes a sum only in multiples of it.
+    Nodes
+        node_alloc (N, R), node_free (N, R): exact; free may be negative on an over-full node.
+        node_usable (N,): False = refuses every newcomer (over-full in some resource counts as free 0 there, not here).
+        node_kind (N,): static kind. node_class (N,): class, -1 = fits no pending shape.
+        class_size (C,), class_kind (C,), class_free (C, R): free of each node of the class, >= 0, cut down to what
+        pending shapes can use; never more than the node really has.
+    Shapes
+        request (S, R). masks: predicate code -> (S, K) bool, True = forbidden. `shape_best_effort` (S,).
+        soft: score name -> (S, K) int64, larger is better, 0..100 (preferred node affinity, PreferNoSchedule ...).
+        domain_rules: rules that depend on where other pending pods go.
+    Pod sets
+        set_job, set_shape, set_role (-1 = none), set_count (pending pods), set_priority (pod priority).  All (T,).
+        Ordered by job, then pod priority descending, then name: the task order.
+    Jobs
+        job_queue, job_priority, job_min (minMember), job_ready (pods that count already: bound, running, succeeded),
+        job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`), job_succeeded.                 All (J,).
+        job_ready_be (J,): pending best-effort pods count as ready where the plugin `gang` says so.
+        role_job, role_min, role_ready (O,): `minTaskMember`, left out where its sum exceeds minMember.
+    Queues
+        queue_weight, queue_open, queue_priority (Q,), queue_capability (Q, R) NO_LIMIT = none,
+        queue_deserved (Q, R) -1 = not given, queue_guarantee (Q, R), queue_used (Q, R): by running pods,
+        queue_request (Q, R): used and pending that could start on the empty cluster.
+    Running units
+        unit_job (-1 = pod without a pending job row), unit_queue, unit_priority, unit_count: identical units; (U,).
+        unit_request (U, R): one unit.
+    now: s.
+    """
+
+    total: Ints
+    grain: Ints
+    pods_row: int
+    node_alloc: Ints
+    node_free: Ints
+    node_kind: Ints
+    node_class: Ints
+    class_size: Ints
+    class_kind: Ints
+    class_free: Ints
+    request: Ints
+    shape_best_effort: Bools
+    masks: Mapping[str, Bools]
+    soft: Mapping[str, Ints]
+    domain_rules: tuple[DomainRule, ...]
+    set_job: Ints
+    set_shape: Ints
+    set_role: Ints
+    set_count: Ints
+    set_priority: Ints
+    job_queue: Ints
+    job_priority: Ints
+    job_min: Ints
+    job_ready: Ints
+    job_created: Ints
+    job_age_limit: Ints
+    role_job: Ints
+    role_min: Ints
+    role_ready: Ints
+    queue_weight: Ints
+    queue_open: Bools
+    queue_priority: Ints
+    queue_capability: Ints
+    queue_deserved: Ints
+    queue_guarantee: Ints
+    queue_used: Ints
+    queue_request: Ints
+    unit_job: Ints
+    unit_queue: Ints
+    unit_priority: Ints
+    unit_count: Ints
+    unit_request: Ints
+    now: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Index:
+    """Rows back to names. `set_pods[t]` are pod keys in task order; `held` maps group (or lone pod) key -> reason
+    (code, message) for what must not be decided on now and so has no row; `nominated[t]` maps pod key -> node row.
+    """
+
+    resources: tuple[str, ...]
+    nodes: tuple[str, ...]
+    jobs: tuple[str, ...]
+    queues: tuple[str, ...]
+    roles: tuple[str, ...]
+    set_pods: tuple[tuple[str, ...], ...]
+    held: Mapping[str, tuple[str, str]]
+    nominated: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """Where pending pods go: `count[i]` pods of pod set `pod_set[i]` on node `node[i]`. All (P,), counts > 0."""
+
+    pod_set: Ints
+    node: Ints
+    count: Ints
+
+    def placed(self, problem: Problem) -> Ints:
+        """Pods placed per pod set (T,)."""
+        return np.bincount(self.pod_set, weights=self.count, minlength=len(problem.set_job)).astype(np.int64)
+
+    def on_nodes(self, problem: Problem) -> Ints:
+        """Pods placed per shape and node (S, N)."""
+        out = np.zeros((len(problem.request), len(problem.node_alloc)), np.int64)
+        np.add.at(out, (problem.set_shape[self.pod_set], self.node), self.count)
+        return out
+
+
+EMPTY_PLAN = Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
