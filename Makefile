@@ -1,0 +1,70 @@
+# `make demo` and `make test` set up all they need: a virtual environment from the lock, and this package in it.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types layers test-only quick reference bench lock wheel clean
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; set PYTHON to choose another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PYTEST_ARGS ?= -n 2
+# Stamps carry a checksum of the content: a changed lock makes a new environment, a touched file does nothing.
+checksum = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
+LOCKED := $(VENV)/locked-$(call checksum,requirements-dev.lock)
+READY := $(VENV)/ready-$(call checksum,pyproject.toml)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+$(LOCKED):
+	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 found: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(READY): $(LOCKED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY) ## plan the example cluster and print the table with its reasons
+	@$(BIN)/solver-sched plan --example
+
+test: lint types layers test-only ## everything that must pass before a change lands
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## ruff: rewrite
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY) ## mypy --strict
+	$(BIN)/mypy
+
+layers: $(READY) ## who may import whom
+	$(BIN)/lint-imports
+
+test-only: $(READY) reference ## pytest alone; PYTEST_ARGS="-k name" narrows it
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+quick: $(READY) ## pytest without the slow tests and without the reference solver
+	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow and not minizinc"
+
+reference: ## the reference solver that tests compare with: MiniZinc
+	@.ci/reference-solver
+
+bench: $(READY) ## the benchmarks, with their limits (minutes)
+	$(BIN)/python -m benchmarks
+
+lock: ## rewrite the lock files from pyproject.toml (needs uv)
+	@for lock in "requirements.lock" "requirements-dev.lock --extra dev --constraint requirements.lock"; do \
+		env -u PIP_FIND_LINKS -u PIP_INDEX_URL uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+			--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --output-file $$lock || exit 1; done
+
+wheel: $(READY) ## dist/*.whl
+	$(BIN)/python -m hatchling build -t wheel
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

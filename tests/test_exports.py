@@ -1,0 +1,97 @@
+"""What is promised: the public names, the package's data, the lock, and every path the documents name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import solver_sched
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")])
+
+
+@pytest.mark.parametrize("name", solver_sched.__all__)
+def test_every_public_name_is_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(solver_sched, name)), f"solver_sched.{name} has no docstring"
+    assert f"`{name}" in (ROOT / "README.md").read_text(), f"README.md does not mention {name}"
+
+
+def test_a_wheel_carries_policies_examples_and_types(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    policies = {f"solver_sched/policies/{path.name}" for path in (ROOT / "models/policies").glob("*.yaml")}
+    assert len(policies) >= 4
+    assert policies <= names
+    assert "solver_sched/py.typed" in names
+    assert any(name.startswith("solver_sched/examples/") and name.endswith(".yaml") for name in names)
+    assert not [name for name in names if not name.startswith(("solver_sched/", "solver_sched-"))]
+
+
+def pins(lock: str) -> dict[str, list[Requirement]]:
+    """Name -> its pins, one for each range of Python versions where they differ."""
+    found: dict[str, list[Requirement]] = {}
+    for line in (ROOT / lock).read_text().splitlines():
+        if line and not line.startswith((" ", "#")):
+            pin = Requirement(line.removesuffix("\\"))
+            found.setdefault(pin.name.lower(), []).append(pin)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lock", "wanted"),
+    [
+        ("requirements.lock", PROJECT["dependencies"]),
+        ("requirements-dev.lock", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]),
+    ],
+)
+def test_the_lock_holds_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
+    """`make lock` was run after the last change of a dependency; hashes for all, and no address of an index."""
+    locked = pins(lock)
+    for want in map(Requirement, wanted):
+        assert want.name.lower() in locked, f"{want.name} is not locked: run `make lock`"
+        for pin in locked[want.name.lower()]:
+            (version,) = (spec.version for spec in pin.specifier)
+            assert want.specifier.contains(version, prereleases=True), f"{pin} is locked, {want} is asked for"
+    text = (ROOT / lock).read_text()
+    assert not re.search(r"^\s*(--index|--extra-index|--find-links|-i |-f )|://", text, re.MULTILINE)
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert missing == []
+
+
+def test_architecture_names_every_module() -> None:
+    """A package or module of the first level that ARCHITECTURE.md does not place is one that nobody will find."""
+    package = ROOT / "solver_sched"
+    modules = {path.name for path in package.iterdir() if path.suffix == ".py" and path.stem != "__init__"}
+    packages = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert [name for name in sorted(modules | packages) if f"`{name}`" not in text] == []
+
+
+def test_makefile_targets_in_the_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`make ([a-z-]+)", document.read_text()))
+        assert named <= targets, f"{document.name} names {sorted(named - targets)}"
