@@ -21,6 +21,7 @@ FAULTS = [
     ("solver_sched/snapshot.py", "import solver_sched.cluster.workloads", "the facts of a cycle know no reader"),
     ("solver_sched/cluster/objects.py", "import solver_sched.snapshot", "the objects know nothing but themselves"),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.gang", "plugins do not know each other"),
+    ("solver_sched/plugins/fault.py", "import solver_sched.plugins.rules", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import ortools", "only model/ imports ortools"),
     ("solver_sched/cli/fault.py", "import kubernetes", "only cluster/ imports the Kubernetes client"),
 ]
