@@ -117,8 +117,8 @@ def test_a_missing_class_is_reported_once_for_many_pods() -> None:
     out, problems = admit(pods, rules([]))
     assert [str(problem) for problem in problems] == [
         (
-            "Pod team/p: spec.runtimeClassName: RuntimeClass kata is not in the input: its overhead and node selector are "
-            "left out"
+            "Pod team/p: spec.runtimeClassName: RuntimeClass kata is not in the input: "
+            "its overhead and node selector are left out"
         ),
         "Pod team/p: spec.priorityClassName: PriorityClass gold is not in the input: priority 0 is assumed",
     ]
