@@ -95,3 +95,9 @@ def test_makefile_targets_in_the_documents_exist() -> None:
     for document in DOCUMENTS:
         named = set(re.findall(r"`make ([a-z-]+)", document.read_text()))
         assert named <= targets, f"{document.name} names {sorted(named - targets)}"
+
+
+def test_the_code_told_in_contributing_is_the_real_one() -> None:
+    told = re.findall(r"<!-- from (\S+) -->\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert len(told) >= 3
+    assert [path for path, code in told if code not in (ROOT / path).read_text()] == []
