@@ -20,10 +20,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")])
 
 
-@pytest.mark.parametrize("name", solver_sched.__all__)
-def test_every_public_name_is_documented(name: str) -> None:
-    assert inspect.getdoc(getattr(solver_sched, name)), f"solver_sched.{name} has no docstring"
-    assert f"`{name}" in (ROOT / "README.md").read_text(), f"README.md does not mention {name}"
+def test_every_public_name_is_documented() -> None:
+    """`__all__` is the promise: each name has a docstring and stands in the README."""
+    readme = (ROOT / "README.md").read_text()
+    names = solver_sched.__all__
+    assert {"plan", "load_snapshot", "load_policy", "run_cycle"} <= set(names)
+    assert [name for name in names if not inspect.getdoc(getattr(solver_sched, name))] == []
+    assert [name for name in names if f"`{name}`" not in readme] == []
 
 
 def test_a_wheel_carries_policies_examples_and_types(tmp_path: Path) -> None:
