@@ -14,6 +14,7 @@ import numpy as np
 
 from solver_sched.policy import PluginConf, Policy
 from solver_sched.problem.arrays import Bools, Ints, Plan, Problem
+from solver_sched.problem.shares import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,14 @@ class Plugin:
         return {}
 
     def minimum(self, problem: Problem) -> Ints | None:
-        """Pods each job still needs to start, (J,), 0 = it has started; roles are `problem.role_min - role_ready`."""
+        """Members each job must reach to run, (J,); None = one."""
         return None
 
     def rank(self, problem: Problem) -> Ints | None:
         """A key per job, (J,), larger starts first. Keys of plugins combine in tier order."""
         return None
 
-    def deserved(self, problem: Problem) -> Ints | None:
+    def deserved(self, problem: Problem, wanted: Demand) -> Ints | None:
         """What each queue is entitled to, (Q, R) in problem units."""
         return None
 

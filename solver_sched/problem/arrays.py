@@ -96,6 +96,7 @@ DomainRule = AtMostOne | Exclude | Require | SpreadRule
 @dataclass(frozen=True, eq=False, slots=True)
 class Problem:
     """Resources
+        resources (R,): their names, which plugin arguments refer to (`binpack.resources.<name>`).
         total (R,): allocatable of the whole cluster. Units: `cluster.objects.Resources`. `pods` is row `pods_row`.
         grain (R,): greatest common divisor of all requests, >= 1; placing changes a sum only in multiples of it.
     Nodes
@@ -113,19 +114,20 @@ class Problem:
         Ordered by job, then pod priority descending, then name: the task order.
     Jobs
         job_queue, job_priority, job_min (minMember), job_ready (pods that count already: bound, running, succeeded),
-        job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`), job_succeeded.                 All (J,).
-        job_ready_be (J,): pending best-effort pods count as ready where the plugin `gang` says so.
+        job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`).                                All (J,).
+        job_held (J, R): what the ready pods of the job hold.
         role_job, role_min, role_ready (O,): `minTaskMember`, left out where its sum exceeds minMember.
     Queues
         queue_weight, queue_open, queue_priority (Q,), queue_capability (Q, R) NO_LIMIT = none,
-        queue_deserved (Q, R) -1 = not given, queue_guarantee (Q, R), queue_used (Q, R): by running pods,
-        queue_request (Q, R): used and pending that could start on the empty cluster.
+        queue_deserved (Q, R) -1 = not given, queue_guarantee (Q, R), queue_used (Q, R): by running pods.
+        foreign (R,): held by pods that belong to no queue.
     Running units
         unit_job (-1 = pod without a pending job row), unit_queue, unit_priority, unit_count: identical units; (U,).
         unit_request (U, R): one unit.
     now: s.
     """
 
+    resources: tuple[str, ...]
     total: Ints
     grain: Ints
     pods_row: int
@@ -152,6 +154,7 @@ class Problem:
     job_ready: Ints
     job_created: Ints
     job_age_limit: Ints
+    job_held: Ints
     role_job: Ints
     role_min: Ints
     role_ready: Ints
@@ -162,7 +165,7 @@ class Problem:
     queue_deserved: Ints
     queue_guarantee: Ints
     queue_used: Ints
-    queue_request: Ints
+    foreign: Ints
     unit_job: Ints
     unit_queue: Ints
     unit_priority: Ints
@@ -171,10 +174,23 @@ class Problem:
     now: int
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A job as the plan lists it, held ones and those with nothing pending included."""
+
+    name: str
+    queue: str
+    phase: str
+    minimum: int
+    ready: int
+    pending: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Index:
     """Rows back to names. `set_pods[t]` are pod keys in task order; `held` maps group (or lone pod) key -> reason
-    (code, message) for what must not be decided on now and so has no row; `nominated[t]` maps pod key -> node row.
+    (code, message) for what must not be decided on now and so has no row; `nominated` maps pod key ->
+    node row. `members`: every job there is, sorted by name.
     """
 
     resources: tuple[str, ...]
@@ -185,6 +201,7 @@ class Index:
     set_pods: tuple[tuple[str, ...], ...]
     held: Mapping[str, tuple[str, str]]
     nominated: Mapping[str, int]
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,0 +1,155 @@
+"""One cycle: snapshot in, verified plan with certificate and reasons out. Pure but for the clock of its budget.
+
+    snapshot -> encode -> rules -> greedy -> solve -> verify -> decide, explain
+
+The service, the simulator, the command line, tests and benchmarks all call `run_cycle`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from solver_sched.actions.decide import Decision, decide
+from solver_sched.explain import Reason, explain
+from solver_sched.greedy import greedy_plan, settle
+from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.model.process import solve_apart
+from solver_sched.plugins.plugin import Violation
+from solver_sched.plugins.rules import Rules, derive
+from solver_sched.policy import Policy
+from solver_sched.problem.arrays import EMPTY_PLAN, Index, Plan, Problem
+from solver_sched.problem.encode import encode
+from solver_sched.snapshot import Snapshot
+from solver_sched.verify import violations
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """`seconds`: wall seconds of the cycle, the solver's share of which is a deterministic budget.
+
+    `apart`: solve in a child process that is killed on a hard overrun; False solves in this one (tests, embedding).
+    """
+
+    seconds: float = 5.0
+    apart: bool = True
+    seed: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CycleReport:
+    """Everything a cycle found. `winner`: whose plan it is, "solver" or "greedy". `greedy_levels`: the values that the
+    greedy plan reaches; `refused`: violations of a solved plan that was discarded.
+    """
+
+    snapshot: Snapshot
+    policy: Policy
+    problem: Problem
+    index: Index
+    rules: Rules
+    plan: Plan
+    greedy: Plan
+    levels: tuple[LevelResult, ...]
+    greedy_levels: Mapping[str, int]
+    winner: str
+    decisions: tuple[Decision, ...]
+    reasons: Mapping[str, Reason]
+    refused: tuple[Violation, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as `plan -o json` prints it."""
+        from solver_sched.document import plan_document
+
+        return plan_document(self)
+
+
+def run_cycle(
+    snapshot: Snapshot,
+    policy: Policy,
+    budget: Budget = Budget(),
+    solver: str = "optimal",
+    progress: Progress | None = None,
+) -> CycleReport:
+    """Plan one cycle. `solver`: "optimal" or "greedy". Never raises for what the cluster holds."""
+    clock = _Clock()
+    problem, index = encode(snapshot)
+    rules = derive(problem, policy)
+    clock.lap("encode")
+    baseline = greedy_plan(problem, rules)
+    clock.lap("greedy")
+    notes: list[str] = []
+    refused: tuple[Violation, ...] = ()
+    solution: Solution | None = None
+    if solver == "optimal" and len(problem.set_count):
+        seed = policy.solve.seed if budget.seed is None else budget.seed
+        effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
+        solution, failure = solve_apart(problem, rules, effort, baseline, progress, apart=budget.apart)
+        notes += [failure] if failure else []
+    clock.lap("solve")
+    plan, winner = baseline, "greedy"
+    if solution is not None and solution.levels:
+        refused = tuple(violations(problem, rules, solution.plan))
+        if refused:
+            notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
+        elif not _better(solution.greedy, solution.levels):
+            plan, winner = solution.plan, "solver"
+    broken = violations(problem, rules, plan) if winner == "greedy" else []
+    if broken:
+        notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")
+        plan = EMPTY_PLAN
+    clock.lap("verify")
+    plan = settle(problem, rules, plan)
+    clock.lap("settle")
+    levels = solution.levels if solution is not None else ()
+    decisions = decide(snapshot, policy, problem, index, plan)
+    reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else ())
+    clock.lap("explain")
+    greedy_levels = dict(solution.greedy) if solution is not None else {}
+    return CycleReport(
+        snapshot=snapshot,
+        policy=policy,
+        problem=problem,
+        index=index,
+        rules=rules,
+        plan=plan,
+        greedy=baseline,
+        levels=levels,
+        greedy_levels=greedy_levels,
+        winner=winner,
+        decisions=decisions,
+        reasons=reasons,
+        refused=refused,
+        notes=tuple(notes),
+        seconds={**clock.laps, "total": clock.total},
+    )
+
+
+def _better(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
+    """Whether `values` beat the solved levels in the first level that differs."""
+    for level in levels:
+        if level.name in values and values[level.name] != level.value:
+            return values[level.name] > level.value
+    return False
+
+
+class _Clock:
+    """Wall seconds per stage."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.laps[stage] = self.laps.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._start

@@ -1,0 +1,178 @@
+"""The plan as a document: the one dict that `plan -o json` prints and `solver_sched.plan` returns.
+
+Quantities are canonical strings, names `namespace/name`, decisions in the order in which they may be executed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from solver_sched.actions.decide import Admit, Bind, Decision
+from solver_sched.quantity import format as format_quantity
+
+if TYPE_CHECKING:
+    from solver_sched.cycle import CycleReport
+    from solver_sched.problem.arrays import Ints
+
+API_VERSION = "solver-sched.io/v1alpha1"
+
+
+def plan_document(report: CycleReport) -> dict[str, Any]:
+    """The plan dict, plain JSON types only."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Plan",
+        "snapshot": {
+            "nodes": len(report.snapshot.nodes),
+            "pods": len(report.snapshot.pods),
+            "podGroups": len(report.snapshot.groups),
+            "queues": len(report.index.queues),
+            "ignored": dict(report.snapshot.ignored),
+            "problems": [
+                {"source": p.source, "object": p.object, "field": p.field, "message": p.message}
+                for p in report.snapshot.problems
+            ],
+        },
+        "policy": {
+            "name": report.policy.name,
+            "actions": list(report.policy.actions),
+            "tiers": [[conf.name for conf in tier] for tier in report.policy.tiers],
+        },
+        "decisions": [_decision(decision) for decision in report.decisions],
+        "podGroups": _groups(report),
+        "queues": _queues(report),
+        "levels": _levels(report),
+        "certificate": certificate(report),
+        "notes": list(report.notes),
+        "seconds": {stage: round(seconds, 4) for stage, seconds in report.seconds.items()},
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    match decision:
+        case Admit():
+            return {"kind": "Admit", "podGroup": decision.pod_group}
+        case Bind():
+            return {
+                "kind": "Bind",
+                "action": decision.action,
+                "pod": decision.pod,
+                "node": decision.node,
+                "podGroup": decision.pod_group,
+                "queue": decision.queue,
+            }
+
+
+def _groups(report: CycleReport) -> list[dict[str, Any]]:
+    """One entry per job with pods or a PodGroup object, held ones included, sorted by name."""
+    bound: dict[str, int] = {}
+    admitted = set()
+    for decision in report.decisions:
+        if isinstance(decision, Bind):
+            bound[decision.pod_group] = bound.get(decision.pod_group, 0) + 1
+        else:
+            admitted.add(decision.pod_group)
+    out = []
+    for job in report.index.members:
+        placed = bound.get(job.name, 0)
+        started = job.ready + placed >= job.minimum and job.ready + placed > 0
+        if started:
+            phase = "Running"
+        elif job.name in admitted:
+            phase = "Inqueue"
+        else:
+            phase = job.phase or "Pending"
+        reason = report.reasons.get(job.name)
+        out.append(
+            {
+                "name": job.name,
+                "queue": job.queue,
+                "phase": phase,
+                "minMember": job.minimum,
+                "running": job.ready,
+                "bound": placed,
+                "nominated": 0,
+                "pending": job.pending - placed,
+                "reason": None
+                if reason is None
+                else {"code": reason.code, "message": reason.message, "detail": dict(reason.detail)},
+            }
+        )
+    return out
+
+
+def _queues(report: CycleReport) -> list[dict[str, Any]]:
+    """Deserved, allocated after the plan, requested, and the dominant share of what is deserved (else of the cluster)."""
+    problem, rules, plan = report.problem, report.rules, report.plan
+    allocated = problem.queue_used.copy()
+    if len(plan.count):
+        queue_of = problem.job_queue[problem.set_job[plan.pod_set]]
+        np.add.at(allocated, queue_of, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    requested = problem.queue_used.copy()
+    if len(problem.set_count):
+        queue_of = problem.job_queue[problem.set_job]
+        np.add.at(requested, queue_of, problem.set_count[:, None] * problem.request[problem.set_shape])
+    out = []
+    for q, name in enumerate(report.index.queues):
+        deserved = rules.deserved[q] if rules.deserved is not None else None
+        out.append(
+            {
+                "name": name,
+                "weight": int(problem.queue_weight[q]),
+                "deserved": _resources(report, deserved) if deserved is not None else {},
+                "allocated": _resources(report, allocated[q]),
+                "request": _resources(report, requested[q]),
+                "share": _share(report, allocated[q], deserved),
+            }
+        )
+    return out
+
+
+def _share(report: CycleReport, allocated: Ints, deserved: Ints | None) -> float:
+    problem = report.problem
+    ratios = [
+        float(allocated[r]) / float(deserved[r] if deserved is not None and deserved[r] > 0 else problem.total[r])
+        for r in range(len(allocated))
+        if r != problem.pods_row and problem.total[r] > 0 and (deserved is None or deserved[r] > 0)
+    ]
+    return round(max(ratios, default=0.0), 4)
+
+
+def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
+    """Non-zero resources as canonical quantities; pod slots are left out unless nothing else is there."""
+    return {
+        name: format_quantity(name, int(amount))
+        for name, amount in zip(report.index.resources, vector, strict=True)
+        if amount
+    }
+
+
+def _levels(report: CycleReport) -> list[dict[str, Any]]:
+    if report.winner == "greedy":
+        return [
+            {"name": level.name, "value": report.greedy_levels.get(level.name, 0), "bound": level.bound, "status": "GREEDY",
+             "seconds": round(level.seconds, 4), "greedy": report.greedy_levels.get(level.name)}
+            for level in report.levels
+        ]
+    return [
+        {"name": level.name, "value": level.value, "bound": level.bound, "status": level.status,
+         "seconds": round(level.seconds, 4), "greedy": report.greedy_levels.get(level.name)}
+        for level in report.levels
+    ]
+
+
+def certificate(report: CycleReport) -> dict[str, Any]:
+    """optimal = every level to Disruption proven; gap = the first open level's; greedy = no bound."""
+    if not report.levels:
+        return {"status": "greedy", "gap": None, "winner": "greedy"}
+    for level in report.levels:
+        value = report.greedy_levels.get(level.name, 0) if report.winner == "greedy" else level.value
+        if level.bound is not None and level.bound != value:
+            apart = abs(level.bound - value)
+            gap = 0.0 if apart < level.unit else apart / max(1, abs(level.bound))
+            return {"status": "gap", "gap": round(gap, 6), "level": level.name, "winner": report.winner}
+        if level.name == "disruption":
+            break
+    return {"status": "optimal", "gap": 0.0, "winner": report.winner}

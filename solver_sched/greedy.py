@@ -1,0 +1,181 @@
+"""The baseline: queue by share, job by tiers, task by task, node by score, as kube-batch and Volcano place.
+
+It reads the same rules as the model and never the solver: the bar that a solved plan must reach, its hint, and the
+answer when the budget ends. A gang that does not reach its minimum is taken back whole; beyond its minimum a job gets
+one pod a turn (volcano-semantics 2.23). Deserved shares order the queues; they are no ceiling here either.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from fractions import Fraction
+
+import numpy as np
+
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
+from solver_sched.loads import Loads, placement_score
+
+
+def greedy_plan(problem: Problem, rules: Rules) -> Plan:
+    """Place what fits, in order."""
+    return _Greedy(problem, rules).run()
+
+
+def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
+    """The same pods on the nodes that score best, if that places them all and scores higher; else the plan itself."""
+    loads = Loads(problem, rules)
+    left = plan.placed(problem)
+    table: dict[tuple[int, int], int] = defaultdict(int)
+    size = problem.request[problem.set_shape] / np.maximum(problem.total, 1)
+    for t in sorted(np.flatnonzero(left).tolist(), key=lambda t: (-float(size[t].max()), t)):
+        shape = int(problem.set_shape[t])
+        for _ in range(int(left[t])):
+            node = loads.best(shape)
+            if node < 0:
+                return plan
+            loads.move(shape, node, 1)
+            table[t, node] += 1
+    other = _plan(table)
+    return other if placement_score(problem, rules, other) > placement_score(problem, rules, plan) else plan
+
+
+def _plan(table: dict[tuple[int, int], int]) -> Plan:
+    rows = np.array([(t, node, pods) for (t, node), pods in sorted(table.items()) if pods], np.int64).reshape(-1, 3)
+    return Plan(rows[:, 0], rows[:, 1], rows[:, 2])
+
+
+class _Greedy:
+    def __init__(self, problem: Problem, rules: Rules) -> None:
+        self.problem, self.rules = problem, rules
+        self.loads = Loads(problem, rules)
+        self.left = problem.set_count.copy()
+        self.table: dict[tuple[int, int], int] = defaultdict(int)
+        self.new = np.zeros_like(problem.queue_used)
+        self.held = [int(v) for v in rules.start_value]
+        self.sets: dict[int, list[int]] = defaultdict(list)
+        for t, j in enumerate(problem.set_job.tolist()):
+            self.sets[j].append(t)
+        self.roles: dict[int, list[int]] = defaultdict(list)
+        for o, j in enumerate(problem.role_job.tolist()):
+            self.roles[j].append(o)
+
+    def run(self) -> Plan:
+        p = self.problem
+        waiting: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
+        for j in self.sets:
+            if self.rules.demand.starts[j]:
+                waiting[int(p.job_queue[j])].append(self._key(j, started=False))
+        for jobs in waiting.values():
+            heapq.heapify(jobs)
+        order = [(self._share(q), q) for q in waiting]
+        heapq.heapify(order)
+        while order:
+            _, q = heapq.heappop(order)
+            jobs = waiting[q]
+            if not jobs:
+                continue
+            key = heapq.heappop(jobs)
+            j = key[4]
+            started = self.rules.need[j] == 0 or key[1] == 1
+            placed = self._grow(j) if started else self._start(j)
+            if placed and any(self.left[t] for t in self.sets[j]):
+                heapq.heappush(jobs, self._key(j, started=True))
+            heapq.heappush(order, (self._share(q), q))
+        return _plan(self.table)
+
+    def _key(self, j: int, *, started: bool) -> tuple[int, int, int, int, int]:
+        """Rank, starting before growing, smallest share first among growing, oldest, row."""
+        p = self.problem
+        grown = self.held[j] if started else 0
+        return (int(self.rules.rank[j]), int(started), grown, int(p.job_created[j]), j)
+
+    def _share(self, q: int) -> Fraction:
+        """Largest use / deserved over entitled resources (volcano-semantics 2.9); 0 without entitlement."""
+        deserved = self.rules.deserved
+        if deserved is None:
+            return Fraction(0)
+        used = self.problem.queue_used[q] + self.new[q]
+        entitled = np.flatnonzero((deserved[q] > 0) & self.rules.contended).tolist()
+        over = bool(((used > 0) & (deserved[q] <= 0) & self.rules.contended).any())
+        shares = [Fraction(int(used[r]), int(deserved[q, r])) for r in entitled]
+        return max([*shares, Fraction(2) if over and not shares else Fraction(0)])
+
+    def _allowed(self, q: int, shape: int) -> bool:
+        """Ceilings of the queue with one more pod (C7, C8)."""
+        p, request = self.problem, self.problem.request[shape]
+        for ceiling in self.rules.ceilings:
+            if ((self.new[q] + request > ceiling.room[q]) & (request > 0) & (ceiling.room[q] < NO_LIMIT)).any():
+                return False
+            if ceiling.guarantee.any():
+                now = p.queue_used + self.new
+                now[q] += request
+                before = np.maximum(p.queue_used, ceiling.guarantee).sum(axis=0)
+                after = np.maximum(now, ceiling.guarantee).sum(axis=0)
+                if ((after > np.maximum(p.total - p.foreign, before)) & (request > 0)).any():
+                    return False
+        return True
+
+    def _place(self, t: int) -> int:
+        """One pod of the set on the best node, or -1."""
+        p = self.problem
+        q, shape = int(p.job_queue[p.set_job[t]]), int(p.set_shape[t])
+        if not self._allowed(q, shape):
+            return -1
+        node = self.loads.best(shape)
+        if node >= 0:
+            self.loads.move(shape, node, 1)
+            self.new[q] += p.request[shape]
+            self.left[t] -= 1
+            self.table[t, node] += 1
+        return node
+
+    def _undo(self, t: int, node: int) -> None:
+        p = self.problem
+        self.loads.move(int(p.set_shape[t]), node, -1)
+        self.new[p.job_queue[p.set_job[t]]] -= p.request[p.set_shape[t]]
+        self.left[t] += 1
+        self.table[t, node] -= 1
+
+    def _start(self, j: int) -> bool:
+        """The whole minimum: the roles' needs first, then whatever sets still place, or nothing."""
+        done: list[tuple[int, int]] = []
+        missing = int(self.rules.need[j])
+        complete = True
+        for o in self.roles[j]:
+            wanted = int(self.rules.role_need[o])
+            for t in self.sets[j]:
+                while wanted and self.problem.set_role[t] == o and self.left[t]:
+                    node = self._place(t)
+                    if node < 0:
+                        break
+                    done.append((t, node))
+                    wanted -= 1
+                    missing -= 1
+            complete &= wanted == 0
+        for t in self.sets[j]:
+            while complete and missing > 0 and self.left[t]:
+                node = self._place(t)
+                if node < 0:
+                    break
+                done.append((t, node))
+                missing -= 1
+        if complete and missing <= 0:
+            return True
+        for t, node in reversed(done):
+            self._undo(t, node)
+        return False
+
+    def _grow(self, j: int) -> bool:
+        """One more pod of a running job, in task order."""
+        for t in self.sets[j]:
+            if self.left[t] and self._place(t) >= 0:
+                self.held[j] += int(self.rules.pod_value[t])
+                return True
+        return False
+
+
+def unplaced(problem: Problem, plan: Plan) -> Ints:
+    """(T,) pods that stay pending."""
+    return problem.set_count - plan.placed(problem)

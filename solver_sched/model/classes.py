@@ -1,0 +1,104 @@
+"""Jobs that the model cannot tell apart share one integer admission variable (formulation.md 7).
+
+Members are ordered oldest first, so that k admitted of a class are its k oldest; equal in everything else, that loses
+nothing at any level.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver_sched.plugins.rules import Rules, Worth
+from solver_sched.problem.arrays import Ints, Problem
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JobClass:
+    """`jobs` (M,): members, oldest first. `sets` (M, P): pod set rows of each member, position by position.
+
+    shape, count (P,); role (P,): position in `role_need`, -1 = none; `role_need` per role; need, rank, queue as of every
+    member; `held` (R,): what the ready pods of one member hold; `worth` (P,): growth pieces.
+    """
+
+    jobs: Ints
+    sets: Ints
+    shape: Ints
+    count: Ints
+    role: Ints
+    role_need: tuple[int, ...]
+    need: int
+    rank: int
+    queue: int
+    held: Ints
+    start_value: int
+    worth: tuple[tuple[Worth, ...], ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.jobs)
+
+    @property
+    def rigid(self) -> bool:
+        """Every pod belongs to the minimum: admission alone says what is placed."""
+        return self.need == int(self.count.sum())
+
+
+def job_classes(problem: Problem, rules: Rules) -> list[JobClass]:
+    """Classes of the jobs that can start or grow, in the order of their first member."""
+    sets_of: dict[int, list[int]] = defaultdict(list)
+    for t, (j, s) in enumerate(zip(problem.set_job.tolist(), problem.set_shape.tolist(), strict=True)):
+        if rules.demand.shape_room[s] > 0:
+            sets_of[j].append(t)
+    roles_of: dict[int, list[int]] = defaultdict(list)
+    for o, j in enumerate(problem.role_job.tolist()):
+        roles_of[j].append(o)
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for j, sets in sets_of.items():
+        if not rules.demand.starts[j]:
+            continue
+        local = {o: i for i, o in enumerate(roles_of[j])}
+        key = (
+            int(problem.job_queue[j]),
+            int(rules.rank[j]),
+            int(rules.need[j]),
+            tuple(int(rules.role_need[o]) for o in roles_of[j]),
+            problem.job_held[j].tobytes() if rules.need[j] and problem.job_ready[j] else b"",
+            int(rules.start_value[j]),
+            tuple(
+                (
+                    int(problem.set_shape[t]),
+                    int(problem.set_count[t]),
+                    local.get(int(problem.set_role[t]), -1),
+                    rules.worth[t],
+                )
+                for t in sets
+            ),
+        )
+        groups[key].append(j)
+    out = []
+    for key, jobs in groups.items():
+        jobs.sort(key=lambda j: (int(problem.job_created[j]), j))
+        first = sets_of[jobs[0]]
+        queue, rank, need, role_need, _, start_value, positions = key
+        assert isinstance(queue, int) and isinstance(rank, int) and isinstance(need, int)
+        assert isinstance(role_need, tuple) and isinstance(start_value, int) and isinstance(positions, tuple)
+        out.append(
+            JobClass(
+                jobs=np.array(jobs, np.int64),
+                sets=np.array([sets_of[j] for j in jobs], np.int64),
+                shape=problem.set_shape[first],
+                count=problem.set_count[first],
+                role=np.array([entry[2] for entry in positions], np.int64),
+                role_need=role_need,
+                need=need,
+                rank=rank,
+                queue=queue,
+                held=problem.job_held[jobs[0]] if need else np.zeros_like(problem.total),
+                start_value=start_value,
+                worth=tuple(rules.worth[t] for t in first),
+            )
+        )
+    return out

@@ -1,0 +1,322 @@
+"""Exact split of a node class: counts per shape onto its equal nodes, or a proof that they do not fit.
+
+The class model sums equal nodes, which is a relaxation (10 nodes of 8 hold 16 shapes of 5 in sum, 10 in truth). Here
+the counts are packed; where that fails, the dual of the fractional packing is a row that the next solve must respect
+(Gilmore-Gomory; solver-anchors 4.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+from ortools.sat.python import cp_model
+
+from solver_sched.problem.arrays import Bools, Ints
+
+Pattern = tuple[int, ...]
+"""Pods per shape on one node, for the shapes of one packing call."""
+
+CUT_SCALE = 1000
+"""Dual weights become integers of at most this; the right side is computed exactly for them, so any rounding is valid."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bin:
+    """One node of a class: `free` (R,), the `request` (S', R) of the shapes concerned, and `single` (A, S'): sets of
+    shapes of which a node takes at most one pod.
+    """
+
+    free: Ints
+    request: Ints
+    single: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """sum over shapes of weight[s] * count[s] <= bound holds for every packing of the class."""
+
+    weight: tuple[int, ...]
+    bound: int
+
+
+Packing = list[tuple[Ints, int]]
+"""Pods per shape on a node (S',), with the number of nodes that look so."""
+
+
+def pack(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
+    """Pack `count` (S',) pods onto `size` nodes like `node`: a packing, or a cut that excludes the counts and holds for
+    all counts up to `limit` (S',), or None when a fractional packing exists but no integral one was found.
+    """
+    packed = _by_hand(node, size, count)
+    return packed if packed is not None else _by_columns(node, size, count, limit)
+
+
+def _by_hand(node: Bin, size: int, count: Ints) -> Packing | None:
+    """The heuristics in turn: fill node by node, or spread so that no resource runs out before the others."""
+    for order in _orders(node, count):
+        for fit in (_first_fit, _spread_fit):
+            packed = fit(node, size, count, order)
+            if packed is not None:
+                return packed
+    return None
+
+
+def _orders(node: Bin, count: Ints) -> list[list[int]]:
+    """Orders for first fit: by largest share of the node, by each scarce resource, by sum of shares; largest first."""
+    shapes = [int(s) for s in np.flatnonzero(count)]
+    free = np.maximum(node.free, 1)
+    share = node.request / free
+    keys = [share.max(axis=1), share.sum(axis=1)]
+    load = (count @ node.request) / free
+    keys += [share[:, r] + 1e-6 * share.sum(axis=1) for r in np.argsort(-load)[:2]]
+    seen: dict[tuple[int, ...], None] = {}
+    for key in keys:
+        seen[tuple(sorted(shapes, key=lambda s: (-float(key[s]), s)))] = None
+    return [list(order) for order in seen]
+
+
+def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing | None:
+    """First fit decreasing over groups of equally filled nodes, fullest group first. None if something is left."""
+    free = node.free[None, :].copy()
+    pattern = np.zeros((1, len(count)), np.int64)
+    nodes = np.array([size], np.int64)
+    weight = 1.0 / np.maximum(node.free, 1)
+    for s in order:
+        left = int(count[s])
+        request = node.request[s]
+        asked = request > 0
+        room = (free[:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(nodes), left)
+        if len(node.single):
+            for row in node.single[node.single[:, s]]:
+                room = np.minimum(room, (pattern[:, row].sum(axis=1) == 0).astype(np.int64))
+        split: list[tuple[int, int, int]] = []
+        for g in np.lexsort((np.arange(len(nodes)), free @ weight)).tolist():
+            if left == 0:
+                break
+            if room[g] <= 0:
+                continue
+            full = min(int(nodes[g]), left // int(room[g]))
+            left -= full * int(room[g])
+            if full:
+                split.append((g, full, int(room[g])))
+            if left and full < nodes[g]:
+                split.append((g, 1, left))
+                left = 0
+        if left:
+            return None
+        for g, some, pods in split:
+            if some == nodes[g]:
+                free[g] -= pods * request
+                pattern[g, s] += pods
+                continue
+            nodes[g] -= some
+            free = np.vstack([free, free[g] - pods * request])
+            pattern = np.vstack([pattern, pattern[g]])
+            pattern[-1, s] += pods
+            nodes = np.append(nodes, some)
+    return [(pattern[g], int(nodes[g])) for g in range(len(nodes)) if nodes[g] and pattern[g].any()]
+
+
+def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing | None:
+    """Largest first, each pod to the node whose free room is most like its request (dot product; Panigrahy et al. 2011)."""
+    weight = 1.0 / np.maximum(node.free, 1).astype(float)
+    groups: dict[bytes, tuple[Ints, Ints, int]] = {}
+    empty = np.zeros(len(count), np.int64)
+    groups[empty.tobytes()] = (empty, node.free, size)
+    for s in order:
+        left = int(count[s])
+        request = node.request[s]
+        asked = request > 0
+        aim = request * weight * weight
+        while left:
+            best, chosen = -1.0, b""
+            for key, (pattern, free, _) in groups.items():
+                if (free[asked] < request[asked]).any() or (len(node.single) and _clash(node, s, pattern)):
+                    continue
+                likeness = float(free @ aim)
+                if likeness > best:
+                    best, chosen = likeness, key
+            if best < 0:
+                return None
+            pattern, free, nodes = groups.pop(chosen)
+            some = min(nodes, left)
+            left -= some
+            if nodes > some:
+                groups[chosen] = (pattern, free, nodes - some)
+            more = pattern.copy()
+            more[s] += 1
+            key = more.tobytes()
+            known = groups.get(key)
+            groups[key] = (more, free - request, some + (known[2] if known else 0))
+    return [(pattern, nodes) for pattern, _, nodes in groups.values() if pattern.any()]
+
+
+def _clash(node: Bin, s: int, pattern: Ints) -> bool:
+    return any(pattern[row].any() for row in node.single[node.single[:, s]])
+
+
+def _by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
+    """Column generation on the number of nodes needed; a cut if even a fractional packing needs more than `size`."""
+    shapes = [int(s) for s in np.flatnonzero(count)]
+    columns: dict[Pattern, None] = {}
+    for s in shapes:
+        only = tuple(int(i == s) for i in range(len(count)))
+        alone = best_pattern(node, only, limit)
+        if not any(alone):
+            return Cut(only, 0)
+        columns[alone] = None
+    for _ in range(200):
+        value, duals, _ = _master(list(columns), shapes, count)
+        scaled = [0] * len(count)
+        top = max(duals) or 1.0
+        for s, dual in zip(shapes, duals, strict=True):
+            scaled[s] = round(CUT_SCALE * dual / top)
+        best = best_pattern(node, scaled, limit)
+        most = sum(w * x for w, x in zip(scaled, best, strict=True))
+        weighed = int(np.array(scaled, np.int64) @ count)
+        if weighed > size * most:
+            return Cut(tuple(scaled), size * most)
+        if best in columns or most * top <= CUT_SCALE * (1 + 1e-6):
+            break
+        columns[best] = None
+    _, _, use = _master(list(columns), shapes, count)
+    return _rounded(node, list(columns), use, size, count) or _integral(list(columns), size, count)
+
+
+def _rounded(node: Bin, columns: list[Pattern], use: list[float], size: int, count: Ints) -> Packing | None:
+    """The whole part of a fractional packing, the rest by hand."""
+    left, nodes, out = count.copy(), size, []
+    for column, x in zip(columns, use, strict=True):
+        for _ in range(min(int(x + 1e-9), nodes)):
+            pattern = np.minimum(np.array(column, np.int64), left)
+            if pattern.any():
+                out.append((pattern, 1))
+                left = left - pattern
+                nodes -= 1
+    rest = _by_hand(node, nodes, left) if nodes else None
+    if rest is None:
+        return None if left.any() else out
+    return out + rest
+
+
+def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[float, list[float], list[float]]:
+    """LP: fewest nodes that hold the counts with these columns; (value, dual per shape, use per column)."""
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    use = [solver.NumVar(0, solver.infinity(), "") for _ in columns]
+    rows = []
+    for s in shapes:
+        row = solver.Constraint(float(count[s]), solver.infinity())
+        for var, column in zip(use, columns, strict=True):
+            row.SetCoefficient(var, column[s])
+        rows.append(row)
+    objective = solver.Objective()
+    for var in use:
+        objective.SetCoefficient(var, 1)
+    objective.SetMinimization()
+    solver.Solve()
+    return objective.Value(), [max(0.0, row.dual_value()) for row in rows], [var.solution_value() for var in use]
+
+
+def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
+    """The pattern of one node of largest weight, at most `most` pods of each shape; proven optimal."""
+    model = cp_model.CpModel()
+    shapes = [s for s, w in enumerate(weight) if w > 0]
+    out = [0] * len(weight)
+    vars_: dict[int, cp_model.IntVar] = {}
+    for s in shapes:
+        asked = node.request[s] > 0
+        limit = int(min(most[s], (node.free[asked] // node.request[s][asked]).min() if asked.any() else most[s]))
+        if limit > 0:
+            vars_[s] = model.new_int_var(0, limit, "")
+    if not vars_:
+        return tuple(out)
+    for r in range(len(node.free)):
+        coefficients = {s: int(node.request[s, r]) for s in vars_ if node.request[s, r] > 0}
+        if coefficients:
+            divisor = math.gcd(*coefficients.values())
+            model.add(
+                cp_model.LinearExpr.weighted_sum(
+                    [vars_[s] for s in coefficients], [c // divisor for c in coefficients.values()]
+                )
+                <= int(node.free[r]) // divisor
+            )
+    for row in node.single:
+        inside = [vars_[s] for s in np.flatnonzero(row).tolist() if s in vars_]
+        if len(inside) > 0:
+            model.add(cp_model.LinearExpr.sum(inside) <= 1)
+    model.maximize(cp_model.LinearExpr.weighted_sum(list(vars_.values()), [int(weight[s]) for s in vars_]))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.presolve_inclusion_work_limit = 0
+    if solver.solve(model) != cp_model.OPTIMAL:
+        raise AssertionError("a bounded knapsack has an optimum")
+    for s, var in vars_.items():
+        out[s] = solver.value(var)
+    return tuple(out)
+
+
+def _integral(columns: list[Pattern], size: int, count: Ints) -> Packing | None:
+    """An integral packing with these columns, or None."""
+    model = cp_model.CpModel()
+    use = [model.new_int_var(0, size, "") for _ in columns]
+    model.add(cp_model.LinearExpr.sum(use) <= size)
+    for s in np.flatnonzero(count).tolist():
+        model.add(cp_model.LinearExpr.weighted_sum(use, [column[s] for column in columns]) >= int(count[s]))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.presolve_inclusion_work_limit = 0
+    solver.parameters.max_deterministic_time = 1.0
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    left = count.copy()
+    out: dict[Pattern, int] = {}
+    for column, var in zip(columns, use, strict=True):
+        for _ in range(solver.value(var)):
+            pattern = tuple(min(int(c), int(rest)) for c, rest in zip(column, left, strict=True))
+            left -= np.array(pattern, np.int64)
+            if any(pattern):
+                out[pattern] = out.get(pattern, 0) + 1
+    return [(np.array(pattern, np.int64), nodes) for pattern, nodes in out.items()]
+
+
+def maximal_patterns(node: Bin, limit: Ints, most: int) -> list[Pattern] | None:
+    """Every maximal pattern of one node, or None if there are more than `most`."""
+    out: list[Pattern] = []
+    count = [0] * len(limit)
+    visits = 0
+
+    def room(s: int, free: Ints) -> int:
+        asked = node.request[s] > 0
+        fits = int((free[asked] // node.request[s][asked]).min()) if asked.any() else int(limit[s])
+        if len(node.single):
+            for row in node.single[node.single[:, s]]:
+                if any(count[i] for i in np.flatnonzero(row).tolist() if i != s):
+                    return 0
+                fits = min(fits, 1)
+        return min(int(limit[s]), fits)
+
+    def walk(s: int, free: Ints) -> bool:
+        nonlocal visits
+        visits += 1
+        if len(out) > most or visits > 50 * most:
+            return False
+        if s == len(limit):
+            if all(count[i] >= limit[i] or room(i, free) <= (0 if not _single(node, i) else count[i]) for i in range(s)):
+                out.append(tuple(count))
+            return True
+        for pods in range(room(s, free), -1, -1):
+            count[s] = pods
+            if not walk(s + 1, free - pods * node.request[s]):
+                return False
+        count[s] = 0
+        return True
+
+    return out if walk(0, node.free.copy()) and len(out) <= most else None
+
+
+def _single(node: Bin, s: int) -> bool:
+    return bool(len(node.single)) and bool(node.single[:, s].any())

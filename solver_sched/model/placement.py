@@ -1,0 +1,212 @@
+"""Where pods go: counts per shape and node class, their capacity, and the rules that couple domains.
+
+formulation.md C1, C2, C9. A class with several nodes is a relaxation; `cuts` and pattern columns tighten it where a
+split has failed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solver_sched.model.ledger import Ledger, Terms, upper
+from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
+from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
+
+NODE_LIMIT = 2**31
+MOST_PATTERNS = 2000
+
+
+class Placement:
+    """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C) is each variable's upper bound, 0 = no variable."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.problem, self.rules, self.model = ledger.problem, ledger.rules, ledger.model
+        self.limit = self._limits()
+        self.var: dict[tuple[int, int], cp_model.IntVar] = {
+            (int(s), int(c)): self.model.new_int_var(0, int(self.limit[s, c]), "") for s, c in np.argwhere(self.limit > 0)
+        }
+        self.of_class: dict[int, list[int]] = defaultdict(list)
+        for s, c in self.var:
+            self.of_class[c].append(s)
+        self.single = [
+            rule for rule in self.rules.domain_rules if isinstance(rule, AtMostOne) and rule.per_node
+        ]
+        self.patterns: dict[int, tuple[list[cp_model.IntVar], Ints]] = {}
+        self._conservation()
+        self._capacity()
+        for rule in self.rules.domain_rules:
+            self._domain_rows(rule)
+
+    def _limits(self) -> Ints:
+        """(S, C) most pods of a shape that the class holds, by itself."""
+        p = self.problem
+        wanted = np.array([sum(c * upper(v) for c, v in zip(t.coefficients, t.variables, strict=True))
+                           for t in self.ledger.pods_of_shape()], np.int64)
+        out = np.zeros((len(p.request), len(p.class_size)), np.int64)
+        for s, request in enumerate(p.request):
+            if wanted[s] <= 0 or not len(p.class_size):
+                continue
+            asked = request > 0
+            per_node = (p.class_free[:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(p.class_size), NODE_LIMIT)
+            for rule in self.rules.domain_rules:
+                if isinstance(rule, AtMostOne) and rule.per_node and s in rule.shapes:
+                    per_node = np.minimum(per_node, 1)
+            allowed = ~self.rules.forbidden[s, p.class_kind]
+            out[s] = np.where(allowed, np.minimum(per_node * p.class_size, wanted[s]), 0)
+        return out
+
+    def _conservation(self) -> None:
+        for s, terms in enumerate(self.ledger.pods_of_shape()):
+            columns = [self.var[s, c] for c in np.flatnonzero(self.limit[s]).tolist()]
+            if terms.variables or columns:
+                self.model.add(cp_model.LinearExpr.sum(columns) == terms.linear())
+
+    def _capacity(self) -> None:
+        p = self.problem
+        for c, shapes in self.of_class.items():
+            size = int(p.class_size[c])
+            for r in range(len(p.total)):
+                row = Terms()
+                for s in shapes:
+                    row.add(self.var[s, c], int(p.request[s, r]))
+                self.ledger.at_most(row, size * int(p.class_free[c, r]))
+
+    # -- domain rules -------------------------------------------------------------------------------------------
+
+    def _domain_rows(self, rule: DomainRule) -> None:
+        match rule:
+            case AtMostOne():
+                self._at_most_one(rule)
+            case Exclude():
+                self._exclude(rule)
+            case Require():
+                self._require(rule)
+            case SpreadRule():
+                self._spread(rule)
+
+    def _by_domain(self, shapes: Ints, domain: Ints) -> dict[int, list[cp_model.IntVar]]:
+        """Placement variables of the shapes per domain; every class lies in one domain (`class_columns`)."""
+        first = self._class_domain(domain)
+        out: dict[int, list[cp_model.IntVar]] = defaultdict(list)
+        for s in shapes.tolist():
+            for c in np.flatnonzero(self.limit[s]).tolist():
+                out[int(first[c])].append(self.var[s, c])
+        return out
+
+    def _class_domain(self, domain: Ints) -> Ints:
+        """(C,) domain of each class."""
+        out = np.full(len(self.problem.class_size), -1, np.int64)
+        inside = self.problem.node_class >= 0
+        out[self.problem.node_class[inside]] = domain[inside]
+        return out
+
+    def _at_most_one(self, rule: AtMostOne) -> None:
+        if rule.per_node:
+            for c, present in self.of_class.items():
+                inside = [self.var[s, c] for s in rule.shapes.tolist() if s in present]
+                if len(inside) > 1:
+                    self.model.add(cp_model.LinearExpr.sum(inside) <= int(self.problem.class_size[c]))
+            return
+        for d, columns in self._by_domain(rule.shapes, rule.domain).items():
+            if d >= 0:
+                self.model.add(cp_model.LinearExpr.sum(columns) <= 1)
+
+    def _presence(self, columns: list[cp_model.IntVar]) -> cp_model.IntVar:
+        """A Boolean that is 1 when any of the columns is positive."""
+        out = self.model.new_bool_var("")
+        for var in columns:
+            self.model.add(var <= upper(var) * out)
+        return out
+
+    def _exclude(self, rule: Exclude) -> None:
+        left, right = self._by_domain(rule.left, rule.domain), self._by_domain(rule.right, rule.domain)
+        for d in left.keys() & right.keys():
+            if d >= 0:
+                self.model.add(self._presence(left[d]) + self._presence(right[d]) <= 1)
+
+    def _require(self, rule: Require) -> None:
+        helpers = np.setdiff1d(rule.targets, rule.shapes)
+        present = {int(d) for d in np.unique(rule.domain[rule.present]) if d >= 0}
+        able = self._by_domain(helpers, rule.domain)
+        seeds = []
+        for d, columns in self._by_domain(rule.shapes, rule.domain).items():
+            if d in present:
+                continue
+            support: list[cp_model.LinearExprT] = list(able.get(d, []))
+            if d >= 0 and rule.seed:
+                seed = self.model.new_bool_var("")
+                seeds.append(seed)
+                support.append(seed)
+            if d < 0 or not support:
+                for var in columns:
+                    self.model.add(var == 0)
+                continue
+            self.model.add(self._presence(columns) <= cp_model.LinearExpr.sum(support))
+        if seeds:
+            self.model.add(cp_model.LinearExpr.sum(seeds) <= 1)
+
+    def _spread(self, rule: SpreadRule) -> None:
+        eligible = [int(d) for d in np.unique(rule.domain) if d >= 0]
+        counted = self._by_domain(rule.counted, rule.domain)
+        most = int(self.limit[rule.counted].sum() + rule.existing.max(initial=0))
+        fewest = self.model.new_int_var(0, most if len(eligible) >= rule.min_domains else 0, "")
+        for d in eligible:
+            self.model.add(fewest <= cp_model.LinearExpr.sum(counted.get(d, [])) + int(rule.existing[d]))
+        for d, columns in self._by_domain(rule.shapes, rule.domain).items():
+            if d < 0:
+                for var in columns:
+                    self.model.add(var == 0)
+                continue
+            here = cp_model.LinearExpr.sum(counted.get(d, [])) + int(rule.existing[d])
+            self.model.add(here - fewest <= rule.max_skew + most * (1 - self._presence(columns)))
+
+    # -- split --------------------------------------------------------------------------------------------------
+
+    def bin(self, c: int) -> tuple[Bin, list[int]]:
+        """A node of the class for `packing.pack`, and the shapes it speaks of."""
+        shapes = self.of_class[c]
+        single = np.zeros((len(self.single), len(shapes)), bool)
+        for a, rule in enumerate(self.single):
+            single[a] = np.isin(shapes, rule.shapes)
+        single = single[single.any(axis=1)] if len(single) else single
+        return Bin(self.problem.class_free[c], self.problem.request[shapes], single), shapes
+
+    def add_cut(self, c: int, cut: Cut) -> None:
+        shapes = self.of_class[c]
+        row = Terms()
+        for s, weight in zip(shapes, cut.weight, strict=True):
+            row.add(self.var[s, c], weight)
+        self.ledger.at_most(row, cut.bound)
+
+    def refine(self, c: int) -> bool:
+        """Give the class exact pattern columns: each node uses one maximal pattern or a part of it. False = too many."""
+        if c in self.patterns:
+            return False
+        node, shapes = self.bin(c)
+        patterns = maximal_patterns(node, self.limit[shapes, c], MOST_PATTERNS)
+        if patterns is None:
+            return False
+        size = int(self.problem.class_size[c])
+        use = [self.model.new_int_var(0, size, "") for _ in patterns]
+        self.model.add(cp_model.LinearExpr.sum(use) <= size)
+        for i, s in enumerate(shapes):
+            self.model.add(
+                self.var[s, c] <= cp_model.LinearExpr.weighted_sum(use, [int(pattern[i]) for pattern in patterns])
+            )
+        self.patterns[c] = (use, np.array(patterns, np.int64))
+        return True
+
+    def pattern_use(self, c: int, packing: Packing) -> Iterator[tuple[int, int]]:
+        """(variable index, nodes) of the pattern columns of a class under a packing of it."""
+        if c not in self.patterns:
+            return
+        use, patterns = self.patterns[c]
+        total = np.zeros(len(use), np.int64)
+        for pattern, nodes in packing:
+            total[int((patterns >= pattern).all(axis=1).argmax())] += nodes
+        yield from zip((var.index for var in use), total.tolist(), strict=True)

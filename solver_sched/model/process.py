@@ -1,0 +1,113 @@
+"""Solve where it can be killed: a worker process that is kept warm, fed problems and sends every improved plan back.
+
+CP-SAT's own time limit is not exact (solver-anchors 3.3), so the hard limit is ours: when it passes, the worker is
+killed and the last incumbent it sent is the answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import Plan, Problem
+
+HARD_FACTOR = 2.0
+HARD_EXTRA = 2.0
+"""The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds."""
+START_SECONDS = 30.0
+"""A worker that has not answered by then has failed to start."""
+
+
+class Worker:
+    """One child process and the pipe to it."""
+
+    def __init__(self) -> None:
+        # spawn, not fork: the parent may hold threads (a live watch) whose locks a fork would copy locked
+        context = multiprocessing.get_context("spawn")
+        self.pipe, child = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(child,), daemon=True)
+        self.process.start()
+        child.close()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+_worker: Worker | None = None
+
+
+def warm_up() -> None:
+    """Start the worker now, so that its imports run while the caller still reads input."""
+    global _worker
+    if _worker is None or not _worker.process.is_alive():
+        _worker = Worker()
+
+
+def shut_down() -> None:
+    """End the worker; the next solve starts another."""
+    global _worker
+    if _worker is not None:
+        _worker.stop()
+        _worker = None
+
+
+atexit.register(shut_down)
+
+
+def solve_apart(
+    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None, *, apart: bool = True
+) -> tuple[Solution | None, str]:
+    """(solution, "") or (last incumbent or None, why the worker was lost). `apart` False solves in this process."""
+    if not apart:
+        from solver_sched.model.levels import solve
+
+        return solve(problem, rules, effort, progress, greedy), ""
+    warm_up()
+    worker = _worker
+    assert worker is not None
+    best: Solution | None = None
+    try:
+        worker.pipe.send((problem, rules, effort, greedy))
+        if not worker.pipe.poll(START_SECONDS):
+            raise TimeoutError("the solver process did not start")
+        deadline = time.monotonic() + HARD_FACTOR * effort.seconds + HARD_EXTRA
+        while worker.pipe.poll(max(0.0, deadline - time.monotonic())):
+            message = worker.pipe.recv()
+            match message:
+                case LevelResult():
+                    if progress is not None:
+                        progress(message)
+                case Solution():
+                    best = message
+                case ("done", Solution() as last):
+                    return last, ""
+                case ("failed", str() as text):
+                    return best, f"the solver failed: {text}"
+        raise TimeoutError(f"the solver overran {effort.seconds:.1f} s and was stopped")
+    except (EOFError, OSError, TimeoutError) as error:
+        shut_down()
+        return best, str(error) or "the solver process died"
+
+
+def _serve(pipe: Connection) -> None:
+    """The worker's loop: one problem after another until the pipe closes."""
+    from solver_sched.model.levels import solve
+
+    while True:
+        try:
+            problem, rules, effort, greedy = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(None)
+            done = solve(problem, rules, effort, pipe.send, greedy, pipe.send)
+            pipe.send(("done", done))
+        except (AssertionError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
+            pipe.send(("failed", f"{type(error).__name__}: {error}"))

@@ -1,0 +1,25 @@
+"""Dominant resource fairness between the jobs of a queue: room beyond the minimums goes to the job that has least of
+its most wanted resource (formulation.md O4, O7).
+
+kube-batch and Volcano hand out one pod at a time to the job with the smallest share. Here the worth of a growth pod
+falls with the share its job already has, in eight bands that halve, which keeps the objective linear and one level.
+"""
+
+from __future__ import annotations
+
+from solver_sched.plugins.plugin import Plugin
+from solver_sched.problem.arrays import Problem
+
+BANDS = 8
+
+
+def band_weight(position: int, reach: int) -> int:
+    """Weight of a growth pod whose job stands at `position`; `reach` is the largest position of any job of its queue."""
+    return 1 << (BANDS - 1 - min(BANDS - 1, BANDS * position // (1 + reach)))
+
+
+class Drf(Plugin):
+    name = "drf"
+
+    def share_bands(self, problem: Problem) -> bool:
+        return self.conf.on("jobOrder")

@@ -1,0 +1,36 @@
+"""Gang: a job starts with its whole minimum or not at all (formulation.md C3, C4).
+
+The minimum counts bound, running and succeeded members (volcano-semantics 2.7); pods beyond it are growth. Role
+minimums bind while their sum is at most the job's minimum; the encoder leaves the others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from solver_sched.plugins.plugin import Plugin, Violation
+from solver_sched.problem.arrays import Ints, Plan, Problem
+
+
+class Gang(Plugin):
+    name = "gang"
+
+    def minimum(self, problem: Problem) -> Ints | None:
+        """(J,) minMember, unless `enableJobReady` is off (then every job starts with one pod)."""
+        return problem.job_min if self.conf.on("jobReady") else None
+
+    def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        if not self.conf.on("jobReady"):
+            return
+        placed = plan.placed(problem)
+        new = np.bincount(problem.set_job, weights=placed, minlength=len(problem.job_min)).astype(np.int64)
+        for j in np.flatnonzero(new):
+            have = int(problem.job_ready[j] + new[j])
+            if have < problem.job_min[j]:
+                yield Violation(self.name, f"{have} of at least {problem.job_min[j]} members would run", job=int(j))
+        for o, j in enumerate(problem.role_job):
+            have = int(problem.role_ready[o] + placed[problem.set_role == o].sum())
+            if new[j] and have < problem.role_min[o]:
+                yield Violation(self.name, f"{have} of at least {problem.role_min[o]} members of a role", job=int(j))

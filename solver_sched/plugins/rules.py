@@ -1,0 +1,264 @@
+"""All enabled plugins' answers on one problem, combined once: what solver, greedy, verifier and explainer read.
+
+formulation.md, sections 2, 3 and the weights of section 6.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_sched.plugins import PLUGINS
+from solver_sched.plugins.drf import band_weight
+from solver_sched.plugins.plugin import NodeScores, Plugin, QueueCeiling
+from solver_sched.policy import Policy
+from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
+from solver_sched.problem.shares import Demand, demand
+
+MAX_GRAIN = 2**26
+VALUE_SUM = 2**30
+"""Sum of all values stays below this, so that every row of the model stays clear of 32 bits (OR-Tools #5293)."""
+AGE_STEPS = 16
+PRIORITY_STEPS = 3
+
+
+class Worth(NamedTuple):
+    """`count` growth pods of a pod set, one after the other, each worth `each`; worths fall along a set."""
+
+    count: int
+    each: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rules:
+    """Axes as in `Problem`.
+
+    forbidden_by: predicate code -> (S, K); forbidden (S, K): any of them, or no action places the shape.
+    domain_rules: the domain rules that apply. minimum, need (J,); role_need (O,): members still missing.
+    rank (J,): 0 is the highest; rank_names: name of each rank as levels print it, highest first; unit_rank (U,): rank
+    whose level first counts the unit (running work of priority p counts from p on).
+    demand: what could start. deserved (Q, R) or None without an entitling plugin; contended (R,) is all False then.
+    canonical (T,): pods of the set in the canonical minimum. start_value (J,), pod_value (T,), unit_value (U,).
+    worth (T,): pieces of growth worth. age (J,): 0..15, oldest highest.
+    """
+
+    policy: Policy
+    plugins: tuple[Plugin, ...]
+    forbidden_by: Mapping[str, Bools]
+    forbidden: Bools
+    domain_rules: tuple[DomainRule, ...]
+    minimum: Ints
+    need: Ints
+    role_need: Ints
+    rank: Ints
+    rank_names: tuple[str, ...]
+    unit_rank: Ints
+    demand: Demand
+    deserved: Ints | None
+    contended: Bools
+    ceilings: tuple[QueueCeiling, ...]
+    grain: int
+    canonical: Ints
+    start_value: Ints
+    pod_value: Ints
+    unit_value: Ints
+    worth: tuple[tuple[Worth, ...], ...]
+    age: Ints
+    scores: NodeScores
+
+
+def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
+    """The rules of `policy` on `problem`. `grain` overrides GRAIN of formulation.md 2 (tests against the reference)."""
+    plugins = tuple(PLUGINS[conf.name](conf, policy) for tier in policy.tiers for conf in tier if conf.name in PLUGINS)
+    forbidden_by: dict[str, Bools] = {}
+    for plugin in plugins:
+        forbidden_by.update(plugin.forbidden(problem))
+    forbidden = _no_action(problem, policy)
+    for mask in forbidden_by.values():
+        forbidden = forbidden | mask
+
+    minimums = [answer for plugin in plugins if (answer := plugin.minimum(problem)) is not None]
+    minimum = minimums[0] if minimums else np.ones_like(problem.job_min)
+    need = np.maximum(0, minimum - problem.job_ready)
+    role_need = np.maximum(0, problem.role_min - problem.role_ready) if minimums else np.zeros_like(problem.role_min)
+    role_need = role_need * (need[problem.role_job] > 0) if len(role_need) else role_need
+    wanted = demand(problem, forbidden, need, role_need)
+    entitled = [answer for plugin in plugins if (answer := plugin.deserved(problem, wanted)) is not None]
+    deserved = entitled[0] if entitled else None
+    contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
+
+    rank, names, unit_rank = _ranks(problem, policy, plugins)
+    canonical = _canonical_minimum(problem, need, role_need)
+    values = _Values(problem, grain)
+    whole = problem.job_held.copy()
+    np.add.at(whole, problem.set_job, canonical[:, None] * problem.request[problem.set_shape])
+    start_value = values.of(whole)
+    pod_value = values.of(problem.request)[problem.set_shape]
+    age = _age(problem, wanted)
+    fair = any(plugin.share_bands(problem) for plugin in plugins)
+    return Rules(
+        policy=policy,
+        plugins=plugins,
+        forbidden_by=forbidden_by,
+        forbidden=forbidden,
+        domain_rules=tuple(rule for rule in problem.domain_rules if any(rule.plugin == p.name for p in plugins)),
+        minimum=minimum,
+        need=need,
+        role_need=role_need,
+        rank=rank,
+        rank_names=names,
+        unit_rank=unit_rank,
+        demand=wanted,
+        deserved=deserved,
+        contended=contended,
+        ceilings=tuple(answer for plugin in plugins if (answer := plugin.ceiling(problem)) is not None),
+        grain=values.grain,
+        canonical=canonical,
+        start_value=start_value,
+        pod_value=pod_value,
+        unit_value=values.of(problem.unit_request),
+        worth=_growth_worth(problem, wanted, canonical, start_value, pod_value, age, fair),
+        age=age,
+        scores=_scores(problem, plugins),
+    )
+
+
+def _no_action(problem: Problem, policy: Policy) -> Bools:
+    """(S, K) shapes that no listed action places: `backfill` places request-less pods, `allocate` all others (C10)."""
+    kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
+    placed = np.where(problem.shape_best_effort, policy.runs("backfill"), policy.runs("allocate"))
+    return np.repeat(~placed.astype(bool)[:, None], kinds, axis=1)
+
+
+def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> tuple[Ints, tuple[str, ...], Ints]:
+    """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit."""
+    keys = [answer for plugin in plugins if (answer := plugin.rank(problem)) is not None]
+    key = keys[0] if keys else np.zeros_like(problem.job_priority)
+    limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, policy.solve.max_wait_seconds)
+    aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0)
+    pairs = sorted({(int(k), bool(a)) for k, a in zip(key, aged, strict=True)}, reverse=True)
+    row = {pair: d for d, pair in enumerate(pairs)}
+    rank = np.array([row[int(k), bool(a)] for k, a in zip(key, aged, strict=True)], np.int64)
+    unit_key = problem.unit_priority if keys else np.zeros_like(problem.unit_priority)
+    # a unit of priority p counts in "at least p" and below: the first rank whose priority is at most p
+    unit_rank = np.array([next((d for d, (k, _) in enumerate(pairs) if k <= u), len(pairs)) for u in unit_key], np.int64)
+    return rank, tuple(f"{k}+" if a else str(k) for k, a in pairs), unit_rank
+
+
+def _canonical_minimum(problem: Problem, need: Ints, role_need: Ints) -> Ints:
+    """(T,) the roles' needs first, then the task order, until the job's need is met."""
+    out = np.zeros_like(problem.set_count)
+    left = need.copy()
+    for o, missing in enumerate(role_need.tolist()):
+        for t in np.flatnonzero(problem.set_role == o):
+            take = min(missing, int(problem.set_count[t]))
+            out[t] += take
+            missing -= take
+            left[problem.role_job[o]] -= take
+    for t in np.flatnonzero(left[problem.set_job] > 0):
+        take = min(int(left[problem.set_job[t]]), int(problem.set_count[t] - out[t]))
+        out[t] += take
+        left[problem.set_job[t]] -= take
+    return out
+
+
+class _Values:
+    """v(x) = max(1, floor(GRAIN x share(x))), share over every resource but `pods` (formulation.md 2)."""
+
+    def __init__(self, problem: Problem, grain: int | None) -> None:
+        self._total = [int(x) if r != problem.pods_row else 0 for r, x in enumerate(problem.total)]
+        if grain is None:
+            pods = np.bincount(problem.set_shape, weights=problem.set_count, minlength=len(problem.request))
+            shares = sum((int(n) * self._share(x) for n, x in zip(pods, problem.request, strict=True)), Fraction(0))
+            for n, x in zip(problem.unit_count, problem.unit_request, strict=True):
+                shares += int(n) * self._share(x)
+            grain = min(MAX_GRAIN, VALUE_SUM // (1 + shares))
+        self.grain = int(grain)
+
+    def _share(self, x: Ints) -> Fraction:
+        return max((Fraction(int(a), t) for a, t in zip(x, self._total, strict=True) if t > 0), default=Fraction(0))
+
+    def of(self, rows: Ints) -> Ints:
+        """(M,) value of each request vector (M, R)."""
+        distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+        values = np.array([max(1, int(self.grain * self._share(x))) for x in distinct], np.int64)
+        return values[inverse.reshape(-1)] if len(rows) else np.zeros(0, np.int64)
+
+
+def _age(problem: Problem, wanted: Demand) -> Ints:
+    """(J,) 0..15 by dense rank of the creation time among jobs that can start, oldest highest (formulation.md O9)."""
+    times = np.unique(problem.job_created[wanted.starts])
+    if not len(times):
+        return np.zeros_like(problem.job_created)
+    newer = len(times) - 1 - np.searchsorted(times, problem.job_created).clip(0, len(times) - 1)
+    return newer * AGE_STEPS // len(times) if len(times) > AGE_STEPS else newer
+
+
+def _growth_worth(
+    problem: Problem, wanted: Demand, canonical: Ints, start_value: Ints, pod_value: Ints, age: Ints, fair: bool
+) -> tuple[tuple[Worth, ...], ...]:
+    """(T,) worth of each pod set's growth pods in canonical order (formulation.md, growth worth)."""
+    growth = problem.set_count - canonical
+    base = start_value
+    reach_job = base + np.bincount(problem.set_job, weights=growth * pod_value, minlength=len(base)).astype(np.int64)
+    reach = np.zeros(len(problem.queue_weight), np.int64)
+    np.maximum.at(reach, problem.job_queue, reach_job)
+    lower = _lower_priorities(problem)
+    out: list[tuple[Worth, ...]] = []
+    at: dict[int, int] = defaultdict(int)
+    for t, j in enumerate(problem.set_job.tolist()):
+        value, boost = int(pod_value[t]), 1 << min(int(lower[t]), PRIORITY_STEPS)
+        start = int(base[j]) + at[j]
+        at[j] += int(growth[t]) * value
+        if not fair:
+            out.append((Worth(int(problem.set_count[t]), value * boost * (1 + int(age[j]))),))
+            continue
+        pieces: list[Worth] = []
+        left = int(problem.set_count[t])
+        while left > 0:
+            weight = band_weight(start, int(reach[problem.job_queue[j]]))
+            # pods until the position leaves this band: the smallest k with another weight at start + k value
+            run = 1
+            while run < left and band_weight(start + run * value, int(reach[problem.job_queue[j]])) == weight:
+                run += 1
+            pieces.append(Worth(run, value * boost * weight))
+            start += run * value
+            left -= run
+        out.append(tuple(pieces))
+    return tuple(out)
+
+
+def _lower_priorities(problem: Problem) -> Ints:
+    """(T,) number of distinct lower pod priorities among the pending pods of the job."""
+    present: dict[int, set[int]] = defaultdict(set)
+    for j, p in zip(problem.set_job.tolist(), problem.set_priority.tolist(), strict=True):
+        present[j].add(p)
+    return np.array(
+        [
+            sum(other < p for other in present[j])
+            for j, p in zip(problem.set_job.tolist(), problem.set_priority.tolist(), strict=True)
+        ],
+        np.int64,
+    )
+
+
+def _scores(problem: Problem, plugins: tuple[Plugin, ...]) -> NodeScores:
+    """Node scores of all plugins, summed; the tiers' weights are the plugins' own (volcano-semantics 1.5)."""
+    kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
+    zero = NodeScores(np.zeros((len(problem.request), kinds), np.int64), binpack=np.zeros(len(problem.total), np.int64))
+    for plugin in plugins:
+        given = plugin.scores(problem)
+        if given is not None:
+            zero = NodeScores(
+                zero.static + given.static,
+                zero.least + given.least,
+                zero.most + given.most,
+                zero.balanced + given.balanced,
+                zero.binpack + given.binpack,
+            )
+    return zero

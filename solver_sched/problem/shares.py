@@ -1,0 +1,137 @@
+"""Who may ask for what: demand that could start, contended resources, weighted max-min shares, ceilings.
+
+Pure functions of a problem; `plugins/proportion.py` and `plugins/capacity.py` turn them into their rules.
+formulation.md, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, Ints, Plan, Problem
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Demand:
+    """What pending work could ask of an empty cluster.
+
+    shape_room (S,): pods of the shape that fit when every node is empty. starts (J,): the job's need can be met, or it
+    has started. counts (T,): pods of the set that ask, 0 where none can run. ask (Q, R): used plus those requests.
+    avail (R,): total minus what pods outside all queues hold. contended (R,): asked for beyond avail; never `pods`.
+    """
+
+    shape_room: Ints
+    starts: Bools
+    counts: Ints
+    ask: Ints
+    avail: Ints
+    contended: Bools
+
+
+def demand(problem: Problem, forbidden: Bools, need: Ints, role_need: Ints) -> Demand:
+    """Demand under the predicates `forbidden` (S, K) and minimums `need` (J,), `role_need` (O,)."""
+    room = _shape_room(problem, forbidden)
+    counts = np.minimum(problem.set_count, room[problem.set_shape])
+    jobs = len(problem.job_min)
+    possible = np.bincount(problem.set_job, weights=counts, minlength=jobs)
+    starts = possible >= need
+    for o, job in enumerate(problem.role_job):
+        if counts[problem.set_role == o].sum() < role_need[o]:
+            starts[job] = False
+    counts = counts * starts[problem.set_job]
+    ask = problem.queue_used.copy()
+    np.add.at(ask, problem.job_queue[problem.set_job], counts[:, None] * problem.request[problem.set_shape])
+    avail = problem.total - problem.foreign
+    contended = ask.sum(axis=0) > avail
+    contended[problem.pods_row] = False
+    return Demand(room, starts, counts, ask, avail, contended)
+
+
+def _shape_room(problem: Problem, forbidden: Bools) -> Ints:
+    """(S,) pods of each shape that fit on the nodes when empty, one per node where they repel each other."""
+    out = np.zeros(len(problem.request), np.int64)
+    if not len(problem.node_alloc):
+        return out
+    key = np.column_stack([problem.node_kind, problem.node_alloc])
+    kinds, size = np.unique(key, axis=0, return_counts=True)
+    single = {int(s) for rule in problem.domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
+    for s, request in enumerate(problem.request):
+        asked = request > 0
+        fits = (kinds[:, 1:][:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(kinds), 2**31)
+        fits = np.where(forbidden[s, kinds[:, 0]], 0, np.maximum(fits, 0))
+        out[s] = (np.minimum(fits, 1 if s in single else 2**31) * size).sum()
+    return out
+
+
+def real_capability(problem: Problem, avail: Ints) -> Ints:
+    """(Q, R) min of the queue's capability and what the other queues' guarantees leave of `avail`."""
+    others = problem.queue_guarantee.sum(axis=0) - problem.queue_guarantee
+    return np.minimum(problem.queue_capability, np.maximum(avail - others, 0))
+
+
+def water_fill(avail: int, weight: list[int], floor: list[int], cap: list[int]) -> list[int]:
+    """Weighted max-min shares: everybody at max(floor, min(cap, weight x level)), level as high as `avail` allows.
+
+    Rounded down. Exact: the level is found between breakpoints with rationals, no rounds to converge.
+    """
+    cap = [max(f, c) for f, c in zip(floor, cap, strict=True)]
+
+    def at(level: Fraction) -> list[Fraction]:
+        return [max(Fraction(f), min(Fraction(c), w * level)) for w, f, c in zip(weight, floor, cap, strict=True)]
+
+    points = sorted({Fraction(x, w) for w, f, c in zip(weight, floor, cap, strict=True) if w > 0 for x in (f, c)})
+    low = Fraction(0)
+    for point in points:
+        if sum(at(point)) > avail:
+            slope = sum(w for w, f, c in zip(weight, floor, cap, strict=True) if w * low >= f and w * low < c)
+            rest = avail - sum(at(low))
+            level = low + rest / slope if slope and rest > 0 else low
+            return [int(x) for x in at(level)]
+        low = point
+    return [int(x) for x in at(low)]
+
+
+def proportional(problem: Problem, wanted: Demand) -> Ints:
+    """(Q, R) weighted max-min fair share of each queue per resource (formulation.md 3, proportion)."""
+    out = np.zeros_like(problem.queue_used)
+    limit = np.minimum(wanted.ask, real_capability(problem, wanted.avail))
+    weight = problem.queue_weight.tolist()
+    for r, avail in enumerate(wanted.avail.tolist()):
+        floor = np.minimum(problem.queue_guarantee[:, r], avail).tolist()
+        out[:, r] = water_fill(max(0, avail), weight, floor, limit[:, r].tolist())
+    return out
+
+
+def explicit(problem: Problem, wanted: Demand) -> Ints:
+    """(Q, R) `spec.deserved` between guarantee and real capability, at most what is asked (formulation.md 3, capacity)."""
+    given = np.maximum(problem.queue_deserved, 0)
+    capped = np.minimum(given, real_capability(problem, wanted.avail))
+    return np.minimum(np.maximum(capped, problem.queue_guarantee), wanted.ask)
+
+
+def ceiling_room(problem: Problem) -> Ints:
+    """(Q, R) what new pods of a queue may add under its capability, NO_LIMIT without one (formulation.md C7)."""
+    limited = problem.queue_capability < NO_LIMIT
+    return np.where(limited, np.maximum(problem.queue_capability - problem.queue_used, 0), NO_LIMIT)
+
+
+def ceiling_excess(problem: Problem, plan: Plan) -> Iterator[tuple[int, str]]:
+    """(queue, message) for every capability and joint guarantee that the new pods of `plan` break (C7, C8)."""
+    new = np.zeros_like(problem.queue_used)
+    queue_of = problem.job_queue[problem.set_job[plan.pod_set]]
+    np.add.at(new, queue_of, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    for q, r in np.argwhere(new > 0):
+        have = int(problem.queue_used[q, r] + new[q, r])
+        if have > problem.queue_capability[q, r]:
+            name = problem.resources[r]
+            yield int(q), f"{have} {name} in use, capability {problem.queue_capability[q, r]}"
+    before = np.maximum(problem.queue_used, problem.queue_guarantee).sum(axis=0)
+    after = np.maximum(problem.queue_used + new, problem.queue_guarantee).sum(axis=0)
+    limit = np.maximum(problem.total - problem.foreign, before)
+    for r in np.flatnonzero((after > limit) & (new.sum(axis=0) > 0)):
+        name = problem.resources[r]
+        yield int(new[:, r].argmax()), f"{after[r]} {name} used or guaranteed, {limit[r]} there are"

@@ -1,0 +1,50 @@
+"""Replay a plan on the problem's exact numbers: what no cluster could execute, and what a plugin's rule forbids.
+
+Nothing here knows the model; a plan that fails is never executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from solver_sched.plugins.plugin import Violation
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import Plan, Problem
+
+
+def violations(problem: Problem, rules: Rules, plan: Plan) -> list[Violation]:
+    """Every broken rule, base rules first; empty = the plan may be executed."""
+    out = list(_base(problem, rules, plan))
+    if not out:
+        for plugin in rules.plugins:
+            out.extend(plugin.violations(problem, plan))
+    return out
+
+
+def _base(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
+    """C1 capacity, C2 counts, C10 actions; and that every job placed has a start that its minimum allows (C3)."""
+    if len(plan.count) == 0:
+        return
+    if (plan.count <= 0).any():
+        yield Violation("base", "a plan row places no pod")
+    if plan.pod_set.min() < 0 or plan.pod_set.max() >= len(problem.set_count):
+        yield Violation("base", "a plan row names no pod set")
+        return
+    if plan.node.min() < 0 or plan.node.max() >= len(problem.node_free):
+        yield Violation("base", "a plan row names no node")
+        return
+    placed = plan.placed(problem)
+    for t in np.flatnonzero(placed > problem.set_count).tolist():
+        message = f"{placed[t]} pods placed of {problem.set_count[t]} pending"
+        yield Violation("base", message, job=int(problem.set_job[t]))
+    on_nodes = plan.on_nodes(problem)
+    load = on_nodes.T @ problem.request
+    for n, r in np.argwhere((load > np.maximum(problem.node_free, 0)) & (load > 0)).tolist():
+        message = f"{load[n, r]} {problem.resources[r]} placed, {problem.node_free[n, r]} free"
+        yield Violation("base", message, node=n)
+    for s, n in np.argwhere(on_nodes > 0).tolist():
+        best_effort = bool(problem.shape_best_effort[s])
+        if not rules.policy.runs("backfill" if best_effort else "allocate"):
+            yield Violation("base", f"no action places {'request-less' if best_effort else 'these'} pods", node=n)
