@@ -1,0 +1,429 @@
+"""The written model on a tiny cluster: the parameters of formulation sections 2 and 3 in fractions, then MiniZinc.
+
+Written from `models/formulation.md` alone. It imports nothing of the project, whose misreadings it is there to find.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, gcd
+from pathlib import Path
+from typing import Any
+
+from tests.tiny import Amounts, Cluster, Job, Node, Pods
+
+MODEL = Path(__file__).parent.parent / "models" / "reference" / "cycle.mzn"
+MAX_WAIT_SECONDS = 3600
+K = 10**6
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """`levels` in solving order; `placed`: pods per job in one plan that reaches them."""
+
+    levels: Mapping[str, int]
+    placed: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One pod of a job; members are listed in task order."""
+
+    pods: Pods
+    priority: int
+    pod_set: int = -1
+
+
+@dataclass(frozen=True)
+class PodSet:
+    job: str
+    shape: int
+    pods: Pods
+    count: int
+    priority: int
+
+
+def optimum(tiny: Cluster, grain: int | None = None, k: int = K) -> Optimum:
+    """The level values of the best plan of `tiny`.
+
+    `grain` replaces GRAIN and `k` the K of O2 and O6: Gecode's integers have 32 bits. Raises RuntimeError with
+    MiniZinc's own words if it finds no plan; there always is one, the empty plan.
+    """
+    data, set_jobs = parameters(tiny, grain, k)
+    levels: dict[str, int] = {}
+    while "order" not in levels:
+        *lines, placed_line = _solve(data | {"lock": list(levels.values())})
+        levels = {name: int(value) for name, value in map(str.split, lines)}
+    placed = dict.fromkeys(tiny.jobs, 0)
+    for job, count in zip(set_jobs, placed_line.split()[1:], strict=True):
+        placed[job] += int(count)
+    return Optimum(levels, placed)
+
+
+def _solve(data: Mapping[str, Any]) -> list[str]:
+    """The lines that `levels.mzn` prints for its best solution."""
+    with tempfile.NamedTemporaryFile("w", suffix=".dzn") as file:
+        file.writelines(f"{name} = {_literal(value)};\n" for name, value in data.items())
+        file.flush()
+        run = subprocess.run(
+            ["minizinc", "--solver", "gecode", str(MODEL), file.name], capture_output=True, text=True, timeout=60
+        )
+    solutions = run.stdout.split("----------\n")
+    if len(solutions) < 2 or "==========" not in solutions[-1]:
+        raise RuntimeError(f"minizinc: {run.stdout}{run.stderr}")
+    return solutions[-2].splitlines()
+
+
+def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any], list[str]]:
+    """The data of `cycle.mzn`, and the job of each pod set."""
+    resources, nodes, queues = _resources(tiny), list(tiny.nodes), list(tiny.queues)
+    total = _sum(node.alloc for node in tiny.nodes.values())
+    foreign = _sum(request for _, request in tiny.foreign)
+    avail = {r: max(0, total[r] - foreign.get(r, 0)) for r in total}
+    free = {n: _minus(tiny.nodes[n].alloc, _sum(_running_on(tiny, n))) for n in nodes}
+
+    # Sets, shapes, members.
+    jobs = [name for name, job in tiny.jobs.items() if any(_pending(p) for p in job.pods)]
+    shapes, sets, members = _pod_sets(tiny, jobs)
+    running = {name: _task_order(job, [p for p in job.pods if p.node and not p.succeeded]) for name, job in tiny.jobs.items()}
+
+    # Minimums.
+    need, role_need = {}, {}
+    for name, job in tiny.jobs.items():
+        minimum, roles = _minimum(tiny, job)
+        ready = [p for p in job.pods if p.node or p.succeeded]
+        need[name] = max(0, minimum - sum(p.count for p in ready))
+        role_need[name] = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in roles.items()}
+    roles = [(name, o) for name in jobs for o in role_need[name]]
+    pending_minimum = {name: _canonical(members[name], need[name], role_need[name]) for name in jobs}
+
+    # Can start: only what fits the empty cluster asks.
+    room = [sum(_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)) for p, _ in shapes]
+    counts = {name: sum(min(room[s], sum(t.count for t in sets if (t.job, t.shape) == (name, s))) for s in range(len(shapes)))
+              for name in jobs}
+    startable = {name for name in jobs if counts[name] >= need[name] and all(
+        sum(min(room[t.shape], t.count) for t in sets if t.job == name and t.pods.role == o) >= n
+        for o, n in role_need[name].items())}
+    can = [t.job in startable and room[t.shape] > 0 for t in sets]
+
+    # Running units: the minimum of a job whose minimum runs, and single pods beyond it.
+    units: list[tuple[str, Amounts]] = []
+    for name, job in tiny.jobs.items():
+        if need[name] == 0 and running[name]:
+            minimum, role_minimum = _minimum(tiny, job)
+            succeeded = sum(p.count for p in job.pods if p.succeeded)
+            first = _canonical(running[name], max(0, minimum - succeeded), role_minimum)
+            if first:
+                units.append((name, _sum(_slot(running[name][i].pods) for i in first)))
+            units += [(name, _slot(member.pods)) for i, member in enumerate(running[name]) if i not in first]
+
+    # Section 3.
+    used = {q: _sum(_slot(m.pods) for name in tiny.jobs if tiny.jobs[name].queue == q for m in running[name]) for q in queues}
+    pending = {q: _sum(_times(t.count, _slot(t.pods)) for t, ok in zip(sets, can, strict=True)
+                       if ok and tiny.jobs[t.job].queue == q) for q in queues}
+    ask = {q: _sum([used[q], pending[q]]) for q in queues}
+    contended = {r: r != "pods" and sum(ask[q].get(r, 0) for q in queues) > avail.get(r, 0) for r in resources}
+    deserved = {q: {} for q in queues} if not _shares(tiny) else _deserved(tiny, resources, ask, avail)
+
+    # Values.
+    def share(x: Amounts) -> Fraction:
+        return max((Fraction(x.get(r, 0), total[r]) for r in total if r != "pods" and total[r] > 0), default=Fraction(0))
+
+    if grain is None:
+        pods = [_slot(t.pods) for t in sets for _ in range(t.count)]
+        grain = min(2**26, floor(2**30 / (1 + sum((share(x) for x in [*pods, *(x for _, x in units)]), Fraction(0)))))
+
+    def value(x: Amounts) -> int:
+        return max(1, floor(grain * share(x)))
+
+    held = {name: _sum(_slot(m.pods) for m in running[name]) for name in jobs}
+    v_start = {name: value(_sum([held[name], *(_slot(members[name][i].pods) for i in pending_minimum[name])])) for name in jobs}
+    growth = [sum(1 for name in jobs for i, m in enumerate(members[name]) if m.pod_set == t and i not in pending_minimum[name])
+              for t in range(len(sets))]
+
+    # Ranks and ages.
+    rank = {name: (_priority(tiny, tiny.jobs[name]), int(tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS)) for name in jobs}
+    ranks = sorted(set(rank.values()), reverse=True)
+    times = sorted({tiny.jobs[name].created for name in startable}, reverse=True)
+    assert len(times) <= 16, "more than 16 creation times: not a tiny cluster"
+
+    def position(of: tuple[int, int]) -> int:
+        return next((i for i, d in enumerate(ranks, 1) if of >= d), len(ranks) + 1)
+
+    # One unit per resource: rows and ratios do not change when a resource is counted in its greatest common divisor.
+    tables = {
+        "free": [free[n] for n in nodes],
+        "req": [_slot(p) for p, _ in shapes],
+        "held": [held[name] if need[name] > 0 else {} for name in jobs],
+        "unit_req": [x for _, x in units],
+        "used": [used[q] for q in queues],
+        "deserved": [deserved[q] for q in queues],
+        "guar": [tiny.queues[q].guarantee or {} for q in queues],
+        "ceil_": [tiny.queues[q].capability or {} for q in queues],
+        "avail": [avail],
+    }
+    unit_of = {r: gcd(*(row.get(r, 0) for rows in tables.values() for row in rows)) or 1 for r in resources}
+    data: dict[str, Any] = {
+        name: _table(rows, resources, unit_of, -1 if name == "ceil_" else 0) for name, rows in tables.items() if name != "avail"
+    }
+    data["avail"] = [avail.get(r, 0) // unit_of[r] for r in resources]
+    data |= {
+        "R": len(resources), "N": len(nodes), "S": len(shapes), "T": len(sets), "J": len(jobs), "Q": len(queues),
+        "U": len(units), "D": len(ranks), "O": len(roles), "K": k,
+        "best_effort": [not any(p.request.values()) for p, _ in shapes],
+        "set_job": [jobs.index(t.job) + 1 for t in sets],
+        "set_shape": [t.shape + 1 for t in sets],
+        "set_role": [roles.index((t.job, t.pods.role)) + 1 if (t.job, t.pods.role) in roles else 0 for t in sets],
+        "cnt": [t.count for t in sets],
+        "can": can,
+        "growth": growth,
+        "lower": [len({u.priority for u in sets if u.job == t.job and u.priority < t.priority}) for t in sets],
+        "v_pod": [value(_slot(t.pods)) for t in sets],
+        "job_queue": [queues.index(tiny.jobs[name].queue) + 1 for name in jobs],
+        "job_rank": [position(rank[name]) for name in jobs],
+        "need": [need[name] for name in jobs],
+        "v_start": [v_start[name] for name in jobs],
+        "base": [v_start[name] if need[name] > 0 else value(held[name]) for name in jobs],
+        "age": [times.index(tiny.jobs[name].created) if name in startable else 0 for name in jobs],
+        "role_job": [jobs.index(name) + 1 for name, _ in roles],
+        "role_need": [role_need[name][o] for name, o in roles],
+        "unit_queue": [queues.index(tiny.jobs[name].queue) + 1 for name, _ in units],
+        "unit_rank": [position((_priority(tiny, tiny.jobs[name]), 0)) for name, _ in units],
+        "v_unit": [value(x) for _, x in units],
+        "rank_name": [f"{priority}{'+' * aged}" for priority, aged in ranks],
+        "contended": [contended[r] for r in resources],
+        "ceilings": _shares(tiny),
+        "in_share": _shares(tiny) and any(contended.values()),
+        "drf": "drf" in tiny.plugins,
+        "allocate": "allocate" in tiny.actions, "backfill": "backfill" in tiny.actions,
+    }
+    return data | _predicates(tiny, nodes, shapes), [t.job for t in sets]
+
+
+def _resources(tiny: Cluster) -> list[str]:
+    requests = [p.request for job in tiny.jobs.values() for p in job.pods]
+    return sorted({"pods"}.union(*(node.alloc for node in tiny.nodes.values()), *requests, *(x for _, x in tiny.foreign)))
+
+
+def _sum(amounts: Iterable[Amounts]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for x in amounts:
+        for r, v in x.items():
+            out[r] = out.get(r, 0) + v
+    return out
+
+
+def _minus(a: Amounts, b: Amounts) -> dict[str, int]:
+    return {r: a.get(r, 0) - b.get(r, 0) for r in {**a, **b}}
+
+
+def _times(count: int, x: Amounts) -> dict[str, int]:
+    return {r: count * v for r, v in x.items()}
+
+
+def _slot(pods: Pods) -> dict[str, int]:
+    """The request of one pod, its slot included."""
+    return {**pods.request, "pods": 1}
+
+
+def _pending(pods: Pods) -> bool:
+    return not pods.node and not pods.succeeded
+
+
+def _running_on(tiny: Cluster, node: str) -> Iterable[Amounts]:
+    yield from ({**request, "pods": 1} for on, request in tiny.foreign if on == node)
+    yield from (_times(p.count, _slot(p)) for job in tiny.jobs.values() for p in job.pods if p.node == node and not p.succeeded)
+
+
+def _fits(alloc: Amounts, request: Amounts) -> int:
+    return min([alloc.get("pods", 0), *(alloc.get(r, 0) // v for r, v in request.items() if v)])
+
+
+def _admits(tiny: Cluster, node: Node, pods: Pods) -> bool:
+    """Node selector and taint: what does not depend on the pods that run there."""
+    if "predicates" not in tiny.plugins:
+        return True
+    return node.taint in ("", pods.tolerates) and all(node.labels.get(key) == v for key, v in pods.selector.items())
+
+
+def _shares(tiny: Cluster) -> bool:
+    return "proportion" in tiny.plugins or "capacity" in tiny.plugins
+
+
+def _priority(tiny: Cluster, job: Job) -> int:
+    return job.priority if "priority" in tiny.plugins else 0
+
+
+def _minimum(tiny: Cluster, job: Job) -> tuple[int, Mapping[str, int]]:
+    """minMember and the roles that bind."""
+    if "gang" not in tiny.plugins:
+        return 1, {}
+    return job.min, job.roles if sum(job.roles.values()) <= job.min else {}
+
+
+def _task_order(job: Job, lines: Sequence[Pods]) -> list[Member]:
+    pods = [Member(p, job.pod_priority(p)) for p in lines for _ in range(p.count)]
+    return sorted(pods, key=lambda member: -member.priority)
+
+
+def _canonical(members: Sequence[Member], need: int, roles: Mapping[str, int]) -> list[int]:
+    """Positions of the members that make up the minimum: the roles' needs first, then the task order."""
+    picked = [i for o, n in roles.items() for i in [i for i, m in enumerate(members) if m.pods.role == o][:n]]
+    return picked + [i for i in range(len(members)) if i not in picked][: max(0, need - len(picked))]
+
+
+def _pod_sets(tiny: Cluster, jobs: Sequence[str]) -> tuple[list[tuple[Pods, str]], list[PodSet], dict[str, list[Member]]]:
+    """Shapes (pods, and their job where a rule between pods may name it), pod sets in task order, members per job."""
+    named = any(job.apart or job.near or job.away or job.spread for job in tiny.jobs.values())
+    shapes: dict[tuple[object, ...], tuple[int, Pods, str]] = {}
+    sets: list[PodSet] = []
+    members: dict[str, list[Member]] = {}
+    for name in jobs:
+        first: dict[tuple[object, ...], int] = {}
+        members[name] = []
+        for member in _task_order(tiny.jobs[name], [p for p in tiny.jobs[name].pods if _pending(p)]):
+            p = member.pods
+            look = (*sorted(p.request.items()), *sorted(p.selector.items()), p.tolerates, p.port, name if named else "")
+            shape = shapes.setdefault(look, (len(shapes), p, name))[0]
+            t = first.setdefault((shape, p.role, member.priority), len(sets))
+            if t == len(sets):
+                sets.append(PodSet(name, shape, p, 0, member.priority))
+            sets[t] = PodSet(name, shape, p, sets[t].count + 1, member.priority)
+            members[name].append(Member(p, member.priority, t))
+    return [(p, name) for _, p, name in shapes.values()], sets, members
+
+
+def _deserved(tiny: Cluster, resources: Sequence[str], ask: Mapping[str, Amounts], avail: Amounts) -> dict[str, dict[str, int]]:
+    out: dict[str, dict[str, int]] = {q: {} for q in tiny.queues}
+    for r in resources:
+        have = avail.get(r, 0)
+        guar = {q: (queue.guarantee or {}).get(r, 0) for q, queue in tiny.queues.items()}
+        others = {q: sum(guar.values()) - guar[q] for q in guar}
+        limit = {q: (queue.capability or {}).get(r, have) for q, queue in tiny.queues.items()}
+        real = {q: min(limit[q], have - others[q]) for q in guar}
+        if "proportion" in tiny.plugins:
+            cap = {q: min(ask[q].get(r, 0), real[q]) for q in guar}
+            weight = {q: queue.weight for q, queue in tiny.queues.items()}
+            shares = _water(have, weight, {q: min(guar[q], have) for q in guar}, cap)
+        else:
+            spec = {q: (queue.deserved or {}).get(r, 0) for q, queue in tiny.queues.items()}
+            shares = {q: min(max(min(spec[q], real[q]), guar[q]), ask[q].get(r, 0)) for q in guar}
+        for q in out:
+            out[q][r] = floor(shares[q])
+    return out
+
+
+def _water(avail: int, weight: Mapping[str, int], low: Mapping[str, int], cap: Mapping[str, int]) -> dict[str, Fraction]:
+    """Everybody at max(low, min(cap, weight x level)), the level as high as `avail` allows."""
+    def at(level: Fraction) -> dict[str, Fraction]:
+        return {q: max(Fraction(low[q]), min(Fraction(cap[q]), weight[q] * level)) for q in weight}
+
+    before = Fraction(0)
+    if sum(at(before).values()) >= avail:
+        return at(before)
+    for level in sorted({Fraction(x, weight[q]) for q in weight if weight[q] for x in (low[q], cap[q]) if x > 0}):
+        filled, over = sum(at(before).values()), sum(at(level).values())
+        if over > avail:
+            return at(before + (level - before) * Fraction(avail - filled) / (over - filled))
+        before = level
+    return at(before)
+
+
+def _predicates(tiny: Cluster, nodes: Sequence[str], shapes: Sequence[tuple[Pods, str]]) -> dict[str, Any]:
+    no = [[not _admits(tiny, tiny.nodes[n], p) for n in nodes] for p, _ in shapes]
+    rules: dict[str, list[Any]] = {key: [] for key in (
+        "one_shapes", "one_dom", "left", "right", "apart_dom", "near", "target", "near_dom", "present", "may_seed",
+        "spread", "counted", "spread_dom", "there", "max_skew")}
+
+    def domains(key: str) -> list[int]:
+        if key == "node":
+            return list(range(1, len(nodes) + 1))
+        values = sorted({node.labels[key] for node in tiny.nodes.values() if key in node.labels})
+        return [values.index(tiny.nodes[n].labels[key]) + 1 if key in tiny.nodes[n].labels else 0 for n in nodes]
+
+    def of(job: str) -> set[int]:
+        return {s + 1 for s, (_, owner) in enumerate(shapes) if owner == job}
+
+    def runs(lines: Iterable[Pods], domain: Sequence[int]) -> list[int]:
+        """Pods that run in each domain, 1-based domains."""
+        count = [0] * (len(nodes) + 1)
+        for p in lines:
+            if p.node and not p.succeeded:
+                count[domain[nodes.index(p.node)]] += p.count
+        return count
+
+    def refuse(job_shapes: set[int], domain: Sequence[int], taken: Sequence[int]) -> None:
+        for s in job_shapes:
+            no[s - 1] = [flag or (g > 0 and taken[g] > 0) for flag, g in zip(no[s - 1], domain, strict=True)]
+
+    everything = [(name, p) for name, job in tiny.jobs.items() for p in job.pods]
+    for port in sorted({p.port for _, p in everything if p.port}):
+        asking = {s + 1 for s, (p, _) in enumerate(shapes) if p.port == port}
+        refuse(asking, domains("node"), runs([p for _, p in everything if p.port == port], domains("node")))
+        rules["one_shapes"].append(asking)
+        rules["one_dom"].append(domains("node"))
+    for name, job in tiny.jobs.items():
+        if job.apart:
+            refuse(of(name), domains(job.apart), runs(job.pods, domains(job.apart)))
+            rules["one_shapes"].append(of(name))
+            rules["one_dom"].append(domains(job.apart))
+        if job.away:
+            other, domain = job.away[0], domains(job.away[1])
+            refuse(of(name), domain, runs(tiny.jobs[other].pods, domain))
+            refuse(of(other), domain, runs(job.pods, domain))
+            rules["left"].append(of(name))
+            rules["right"].append(of(other))
+            rules["apart_dom"].append(domain)
+        if job.near:
+            other, domain = job.near[0], domains(job.near[1])
+            taken = runs(tiny.jobs[other].pods, domain)
+            rules["near"].append(of(name))
+            rules["target"].append(of(other))
+            rules["near_dom"].append(domain)
+            rules["present"].append([taken[g] > 0 for g in domain])
+            rules["may_seed"].append(other == name and not any(taken))
+        if job.spread:
+            domain = domains(job.spread[0])
+            rules["spread"].append(of(name))
+            rules["counted"].append(of(name))
+            rules["spread_dom"].append(domain)
+            rules["there"].append(runs(job.pods, domain)[1:])
+            rules["max_skew"].append(job.spread[1])
+    if "predicates" not in tiny.plugins:
+        rules = {key: [] for key in rules}
+    wide = {key: _Rows(rules[key], len(nodes)) for key in ("one_dom", "apart_dom", "near_dom", "present", "spread_dom", "there")}
+    return {"no": _Rows(no, len(nodes)), **rules, **wide, "A1": len(rules["one_shapes"]), "A2": len(rules["left"]),
+            "A3": len(rules["near"]), "A4": len(rules["spread"])}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A table whose width is known even when it has no row."""
+
+    rows: Sequence[Sequence[object]]
+    width: int
+
+
+def _table(rows: Sequence[Amounts], resources: Sequence[str], unit_of: Amounts, absent: int) -> _Rows:
+    return _Rows([[row[r] // unit_of[r] if r in row else absent for r in resources] for row in rows], len(resources))
+
+
+def _literal(value: object) -> str:
+    """A value in MiniZinc's notation."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value}"'
+        case _Rows(rows, width):
+            return f"array2d(1..{len(rows)}, 1..{width}, {_literal([x for row in rows for x in row])})"
+        case set():
+            return "{" + ", ".join(map(_literal, sorted(value))) + "}"
+        case list():
+            return "[" + ", ".join(map(_literal, value)) + "]"
+        case _:
+            return str(value)
