@@ -12,7 +12,7 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from solver_sched.cluster import admission, vcjobs
+from solver_sched.cluster import admission, daemons, vcjobs
 from solver_sched.cluster.admission import RULE_KINDS, Json, items, mapping, name, namespace
 from solver_sched.cluster.templates import (
     MAX_PODS,
@@ -232,6 +232,7 @@ CONTROLLERS: dict[tuple[str, str], Callable[[Workload, Present], list[Json]]] = 
     ("apps", "ReplicaSet"): _replicated,
     ("", "ReplicationController"): _replicated,
     ("apps", "StatefulSet"): _stateful_set,
+    ("apps", "DaemonSet"): daemons.expand,
 }
 
 

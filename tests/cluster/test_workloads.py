@@ -175,6 +175,48 @@ def test_a_stateful_set_makes_the_missing_ordinals_with_their_claims() -> None:
     assert names(made(db, existing, kind="PersistentVolumeClaim")) == ["data-db-1", "data-db-3"]
 
 
+def node(named: str, spec: Json | None = None, **labels: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": named, "labels": labels}, "spec": spec or {}}
+
+
+def test_a_daemon_set_takes_room_on_every_node_that_admits_it() -> None:
+    tainted = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    nodes = [
+        node("a", disk="ssd"),
+        node("b"),
+        node("c", tainted, disk="ssd"),
+        node("d", {"unschedulable": True}, disk="ssd"),
+    ]
+    agent = workload("DaemonSet", "agent", template=template(None))
+    agent["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    # b lacks the label, c's taint is not tolerated; a cordoned node keeps its daemons.
+    pods = made(*nodes, agent)
+    assert [(p["metadata"]["name"], p["spec"]["nodeName"]) for p in pods] == [("agent-a", "a"), ("agent-d", "d")]
+    there = pod("agent-xyz", agent)
+    there["spec"]["nodeName"] = "a"
+    assert names(made(*nodes, agent, there)) == ["agent-d"]
+
+
+def test_node_affinity_says_where_a_daemon_set_runs() -> None:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    agent = workload("DaemonSet", "agent")
+    agent["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    assert names(made(node("a"), node("b"), agent)) == ["agent-b"]
+    terms[0]["matchFields"][0]["operator"] = "Near"
+    assert complaints(node("a"), agent) == [
+        (
+            "DaemonSet default/agent: spec.template.spec.affinity.nodeAffinity: metadata.name: operator 'Near' is not "
+            "one of In, NotIn, Exists, DoesNotExist, Gt, Lt"
+        )
+    ]
+
+
+def test_a_dumped_daemon_set_with_pods_is_complete() -> None:
+    agent = workload("DaemonSet", "agent", uid="u")
+    assert made(node("a"), node("b"), agent, pod("agent-xyz", agent)) == []
+
+
 def test_pods_for_another_scheduler_are_reported_not_made() -> None:
     web = workload("Deployment", "web", replicas=3, template=template(None))
     out, problems = expand([web, pod("web-7f-aa", labels={})])
