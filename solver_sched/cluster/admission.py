@@ -110,6 +110,7 @@ class Rules:
 
 def rules(objects: Iterable[Json]) -> Rules:
     """The admission rules that stand in the input."""
+    objects = [obj for obj in objects if obj.get("kind") in ("LimitRange", "RuntimeClass", "PriorityClass")]
     ranges = sorted((obj for obj in objects if obj.get("kind") == "LimitRange"), key=lambda o: (namespace(o), name(o)))
     defaults: dict[str, tuple[Json, Json]] = {}
     for obj in ranges:

@@ -43,10 +43,17 @@ def expand(
     LimitRange and RuntimeClass are used up here; CronJob and unknown kinds are passed through for the reader to count.
     A workload given twice: the last one counts, as if applied over the first.
     """
-    found, problems = _workloads(objects)
-    made: list[Json] = []
-    rest = [obj for obj in objects if obj.get("kind") not in RULE_KINDS and _kind(obj) not in CONTROLLERS]
+    rest: list[Json] = []
+    given: list[Json] = []
+    for obj in objects:
+        kind = obj.get("kind")
+        if kind in WORKLOAD_KINDS and _kind(obj) in CONTROLLERS:
+            given.append(obj)
+        elif kind not in RULE_KINDS:
+            rest.append(obj)
+    found, problems = _workloads(given)
     by = admission.rules(objects)
+    made: list[Json] = []
     if found:
         present = Present([*rest, *(one.body for one in found.values())])
         stopped: dict[int, str] = {}
@@ -64,9 +71,10 @@ def expand(
             if _suspended(one):
                 reason = f"Suspended: job {one.namespace}/{one.name} is suspended"
                 stopped.update((id(p), reason) for p in present.owned(one, "Pod") if active(p) and not _node(p))
-        rest = [held(obj, stopped[id(obj)]) if id(obj) in stopped else obj for obj in rest]
-    given, missing = admission.admit(rest, by)
-    out = given + made
+        if stopped:
+            rest = [held(obj, stopped[id(obj)]) if id(obj) in stopped else obj for obj in rest]
+    handed_in, missing = admission.admit(rest, by)
+    out = handed_in + made
     return out + _ephemeral_claims(out), problems + missing
 
 
@@ -78,8 +86,6 @@ def _workloads(objects: list[Json]) -> tuple[dict[OwnerKey, Workload], list[Inpu
     found: dict[OwnerKey, Workload] = {}
     problems = []
     for obj in objects:
-        if _kind(obj) not in CONTROLLERS:
-            continue
         one = workload(_named(obj, found))
         if not one.name:
             problems.append(InputProblem("", str(one), "metadata.name", "missing: the workload is left out"))
@@ -234,6 +240,9 @@ CONTROLLERS: dict[tuple[str, str], Callable[[Workload, Present], list[Json]]] = 
     ("apps", "StatefulSet"): _stateful_set,
     ("apps", "DaemonSet"): daemons.expand,
 }
+
+
+WORKLOAD_KINDS = frozenset(kind for _, kind in CONTROLLERS)
 
 
 def _scheduler(one: Json) -> str:
