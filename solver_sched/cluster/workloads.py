@@ -31,6 +31,8 @@ from solver_sched.snapshot import DEFAULT_SCHEDULERS, InputProblem
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+GROUP_NAME = "scheduling.k8s.io/group-name"
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -59,7 +61,7 @@ def expand(
         stopped: dict[int, str] = {}
         for one in found.values():
             try:
-                own = CONTROLLERS[one.group, one.kind](one, present)
+                own = _grouped(one, CONTROLLERS[one.group, one.kind](one, present), present)
             except FieldError as error:
                 problems.append(InputProblem("", str(one), error.path, str(error)))
                 continue
@@ -240,6 +242,41 @@ CONTROLLERS: dict[tuple[str, str], Callable[[Workload, Present], list[Json]]] = 
     ("apps", "StatefulSet"): _stateful_set,
     ("apps", "DaemonSet"): daemons.expand,
 }
+
+
+def _grouped(owner: Workload, made: list[Json], present: Present) -> list[Json]:
+    """Volcano's podgroup controller: pods whose owner says `group-min-member` become one gang, `podgroup-<uid>`.
+
+    Without that annotation it would make a group with minimum 1, which starts pod by pod as pods without a group do.
+    """
+    minimum = owner.annotations.get(MIN_MEMBER)
+    pods = [one for one in made if one["kind"] == "Pod"]
+    if minimum is None or not pods or GROUP_NAME in pods[0]["metadata"]["annotations"]:
+        return made
+    if not (isinstance(minimum, str) and minimum.isdecimal()):
+        raise FieldError(f"metadata.annotations[{MIN_MEMBER}]", f'is {minimum!r}: must be an integer like "4"')
+    named = f"podgroup-{owner.uid or owner.name}"
+    for one in pods:
+        one["metadata"]["annotations"][GROUP_NAME] = named
+    if present.has("PodGroup", owner.namespace, named):
+        return made
+    first = pods[0]
+    spec: Json = {
+        "minMember": int(minimum),
+        "queue": first["metadata"]["annotations"].get("scheduling.volcano.sh/queue-name") or "default",
+    }
+    if first["spec"].get("priorityClassName"):
+        spec["priorityClassName"] = first["spec"]["priorityClassName"]
+    metadata = {key: value for key, value in first["metadata"].items() if key in ("namespace", "creationTimestamp")}
+    inherited = {key: value for key, value in owner.annotations.items() if key.startswith("volcano.sh/")}
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {**metadata, "name": named, "annotations": inherited},
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+    return [group, *made]
 
 
 WORKLOAD_KINDS = frozenset(kind for _, kind in CONTROLLERS)

@@ -376,6 +376,30 @@ def test_a_kubernetes_job_and_a_volcano_job_of_one_name_are_two() -> None:
     assert len(made(theirs, job())) == 4 + 1
 
 
+def test_group_min_member_on_an_owner_makes_its_pods_one_gang() -> None:
+    annotations = {"scheduling.volcano.sh/group-min-member": "2", "volcano.sh/preemptable": "true", "note": "mine"}
+    one = job(
+        "mpi", parallelism=3, template=template("volcano", annotations={"scheduling.volcano.sh/queue-name": "hpc"})
+    )
+    one["metadata"]["annotations"] = annotations
+    (group,) = made(one, kind="PodGroup")
+    assert group["metadata"] == {
+        "name": "podgroup-mpi",
+        "namespace": "default",
+        "annotations": {"volcano.sh/preemptable": "true"},
+    }
+    assert group["spec"] == {"minMember": 2, "queue": "hpc"}
+    assert {p["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for p in made(one)} == {"podgroup-mpi"}
+    assert made(one, group, kind="PodGroup") == []
+    annotations["scheduling.volcano.sh/group-min-member"] = "two"
+    assert complaints(one) == [
+        (
+            "Job default/mpi: metadata.annotations[scheduling.volcano.sh/group-min-member]: is 'two': must be "
+            'an integer like "4"'
+        )
+    ]
+
+
 # admission of what was made
 
 
