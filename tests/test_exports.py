@@ -104,3 +104,11 @@ def test_the_code_told_in_contributing_is_the_real_one() -> None:
     told = re.findall(r"<!-- from (\S+) -->\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     assert len(told) >= 3
     assert [path for path, code in told if code not in (ROOT / path).read_text()] == []
+
+
+def test_paths_in_architecture_exist() -> None:
+    named = set(re.findall(r"`([a-z_]+/(?:[a-z_]+/|[a-z_]+\.py)?)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 20
+    assert [
+        path for path in sorted(named) if not any((base / path).exists() for base in (ROOT, ROOT / "solver_sched"))
+    ] == []

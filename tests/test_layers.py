@@ -14,12 +14,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FORBIDDEN_NAMES = {"common", "handler", "handlers", "helper", "helpers", "manager", "misc", "util", "utils"}
 
+STAGES = "who decides, who judges and who explains do not know each other"
 FAULTS = [
     ("solver_sched/problem/fault.py", "import solver_sched.plugins.plugin", "the cycle flows one way"),
     ("solver_sched/snapshot.py", "import solver_sched.problem.arrays", "the cycle flows one way"),
     ("solver_sched/stray.py", "", "the cycle flows one way"),
     ("solver_sched/snapshot.py", "import solver_sched.cluster.workloads", "the facts of a cycle know no reader"),
     ("solver_sched/cluster/objects.py", "import solver_sched.snapshot", "the objects know nothing but themselves"),
+    ("solver_sched/verify.py", "import solver_sched.model.effort", STAGES),
+    ("solver_sched/model/fault.py", "import solver_sched.greedy", STAGES),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.gang", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.rules", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import ortools", "only model/ imports ortools"),
