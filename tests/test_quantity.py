@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solver_sched import quantity
 from solver_sched.errors import QuantityError
-from solver_sched.quantity import amount, format_amount, parse, parse_duration
+from solver_sched.quantity import amount, parse, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -141,12 +142,12 @@ def test_an_integer_of_thousands_of_digits_is_not_converted() -> None:
     ],
 )
 def test_amounts_print_canonically(resource: str, number: int, text: str) -> None:
-    assert format_amount(resource, number) == text
+    assert quantity.format(resource, number) == text
 
 
 @given(st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu"]), st.integers(0, 2**63 - 1))
 def test_printing_loses_nothing(resource: str, number: int) -> None:
-    assert amount(resource, format_amount(resource, number)) == number
+    assert amount(resource, quantity.format(resource, number)) == number
 
 
 @given(
