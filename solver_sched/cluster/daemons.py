@@ -38,7 +38,7 @@ def expand(owner: Workload, present: Present) -> list[Json]:
     own = present.owned(owner, "Pod")
     if own and owner.uid:
         return []
-    covered = {mapping(p.get("spec")).get("nodeName") for p in own}
+    covered = {_text(mapping(p.get("spec")), "nodeName") for p in own}
     spec = dict(template["spec"])
     added = OWN_TOLERATIONS if spec.get("hostNetwork") is True else OWN_TOLERATIONS[:-1]
     spec["tolerations"] = [*items(spec.get("tolerations")), *added]

@@ -119,6 +119,7 @@ class Present:
     def __init__(self, objects: Iterable[Json]) -> None:
         self.nodes: list[Json] = []
         self.pod_groups: list[Json] = []
+        self._priorities: dict[str, Any] = {}
         self._names: set[tuple[str, str, str]] = set()
         self._owned: dict[OwnerKey, list[tuple[str, Json]]] = defaultdict(list)
         by_replica_set: list[tuple[OwnerKey, Json]] = []
@@ -129,10 +130,12 @@ class Present:
             kind = str(obj.get("kind"))
             if kind == "Node":
                 self.nodes.append(obj)
+            if kind == "PriorityClass":
+                self._priorities[str(metadata.get("name"))] = obj.get("value")
             if kind == "PodGroup":
                 self.pod_groups.append(obj)
-            where = metadata.get("namespace") or "default"
-            self._names.add((kind, where, metadata.get("name") or ""))
+            where = str(metadata.get("namespace") or "default")
+            self._names.add((kind, where, str(metadata.get("name") or "")))
             if "ownerReferences" not in metadata:
                 continue
             references = items(metadata["ownerReferences"])
@@ -160,6 +163,11 @@ class Present:
 
     def has(self, kind: str, where: str, named: str) -> bool:
         return (kind, where, named) in self._names
+
+    def priority(self, spec: Json) -> int:
+        """The value of the class that a pod spec names, 0 if none."""
+        value = self._priorities.get(str(spec.get("priorityClassName")))
+        return value if type(value) is int else 0
 
     def claim(self, where: str, base: str) -> str:
         """`base`, or where a pod has that name already `base-0`, `base-1` ...; the name is taken from then on."""

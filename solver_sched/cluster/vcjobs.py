@@ -2,7 +2,7 @@
 
 Defaults are those of its admission webhook: queue `default`, schedulerName `volcano`, task names `default<i>`, a
 task's minAvailable its replicas, the job's minAvailable their sum. All tasks are made at once, `dependsOn` or not:
-the group's minimum counts them all.
+the group's minimum counts them all. A minimum that the replicas cannot reach is reported, as its webhook refuses it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from solver_sched.cluster import wire
 from solver_sched.cluster.admission import Json, items, mapping, name, namespace
+from solver_sched.cluster.requests import Quantities, effective_request
 from solver_sched.cluster.templates import FieldError, Present, Workload, amount, api_group, checked_template, held, pod
+from solver_sched.errors import InputError
+from solver_sched.quantity import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +46,7 @@ def expand(job: Workload, present: Present) -> list[Json]:
         return []
     tasks = list(_tasks(job))
     group = _group_name(job, present)
-    made: list[Json] = [] if present.has("PodGroup", job.namespace, group) else [_group(job, tasks, group)]
+    made: list[Json] = [] if present.has("PodGroup", job.namespace, group) else [_group(job, tasks, group, present)]
     claims, volumes = _volumes(job, present)
     made.extend(claims)
     for task in tasks:
@@ -65,6 +71,7 @@ def _tasks(job: Workload) -> Iterator[Task]:
     entries = items(job.spec.get("tasks"))
     if not entries:
         raise FieldError("spec.tasks", "missing: must list at least one task")
+    names: set[str] = set()
     for row, entry in enumerate(entries):
         path = f"spec.tasks[{row}]"
         if entry.get("replicas") is None:
@@ -74,8 +81,12 @@ def _tasks(job: Workload) -> Iterator[Task]:
         if minimum > replicas:
             raise FieldError(f"{path}.minAvailable", f"is {minimum}: must be at most the task's {replicas} replicas")
         partition = mapping(entry.get("partitionPolicy"))
+        named = str(entry.get("name") or f"default{row}")
+        if named in names:
+            raise FieldError(f"{path}.name", f"{named} names two tasks: their pods would have one name")
+        names.add(named)
         yield Task(
-            str(entry.get("name") or f"default{row}"),
+            named,
             replicas,
             minimum,
             checked_template(entry.get("template"), f"{path}.template"),
@@ -95,7 +106,7 @@ def _group_name(job: Workload, present: Present) -> str:
     return named
 
 
-def _group(job: Workload, tasks: list[Task], named: str) -> Json:
+def _group(job: Workload, tasks: list[Task], named: str, present: Present) -> Json:
     # 0 counts as not given, as in the webhook.
     minimum = job.amount("spec.minAvailable", 0) or sum(task.min_available for task in tasks)
     replicas = sum(task.replicas for task in tasks)
@@ -114,6 +125,7 @@ def _group(job: Workload, tasks: list[Task], named: str) -> Json:
     spec: Json = {
         "minMember": minimum,
         "minTaskMember": {task.name: task.min_available for task in tasks},
+        "minResources": _min_resources(tasks, minimum, present),
         "queue": job.spec.get("queue") or "default",
     }
     for key in ("priorityClassName", "networkTopology"):
@@ -129,6 +141,33 @@ def _group(job: Workload, tasks: list[Task], named: str) -> Json:
         "spec": spec,
         "status": {"phase": "Pending"},
     }
+
+
+def _min_resources(tasks: list[Task], minimum: int, present: Present) -> Json:
+    """What the first `minimum` pods request (calcPGMinResources): every task's own minimum where they all count, then
+    by the priority of the tasks' classes.
+    """
+    by_priority = sorted(tasks, key=lambda task: -present.priority(task.template["spec"]))
+    own = {task.name: task.min_available for task in tasks}
+    taken = own if sum(own.values()) <= minimum else dict.fromkeys(own, 0)
+    left = minimum - sum(taken.values())
+    total: dict[str, int] = {}
+    for task in by_priority:
+        more = min(left, task.replicas - taken[task.name])
+        left -= more
+        for resource, number in _request(task):
+            total[resource] = total.get(resource, 0) + number * (taken[task.name] + more)
+    return {resource: format_amount(resource, number) for resource, number in sorted(total.items()) if number}
+
+
+def _request(task: Task) -> list[tuple[str, int]]:
+    """Of one pod, its slot left out. A quantity that cannot be read is reported once, by the reader of the pods."""
+    try:
+        spec = msgspec.json.decode(msgspec.json.encode(task.template["spec"]), type=wire.PodSpec)
+        request = effective_request(spec, None, Quantities())
+    except (InputError, msgspec.ValidationError):
+        return []
+    return [(resource, number) for resource, number in request if resource != "pods"]
 
 
 def _sub_group(task: Task) -> Json:

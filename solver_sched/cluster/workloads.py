@@ -48,7 +48,7 @@ def expand(
     rest: list[Json] = []
     given: list[Json] = []
     for obj in objects:
-        kind = obj.get("kind")
+        kind = str(obj.get("kind"))
         if kind in WORKLOAD_KINDS and _kind(obj) in CONTROLLERS:
             given.append(obj)
         elif kind not in RULE_KINDS:
@@ -123,11 +123,9 @@ def _job(job: Workload, present: Present) -> list[Json]:
     late = job.spec.get("podReplacementPolicy") == "Failed"  # then a pod is replaced only once it is gone
     running = [p for p in own if active(p) or (late and phase(p) not in ("Succeeded", "Failed"))]
     parallelism = job.amount("spec.parallelism", 1)
-    completions = job.spec.get("completions")
-    if completions is None and "parallelism" not in job.spec:
+    completions = _whole(job.spec.get("completions"), "spec.completions")
+    if completions is None and job.spec.get("parallelism") is None:
         completions = 1
-    if completions is not None and (type(completions) is not int or completions < 0):
-        raise FieldError("spec.completions", f"is {completions!r}: must be an integer >= 0")
     labels = {"job-name": job.name, "batch.kubernetes.io/job-name": job.name}
     if job.uid:
         labels |= {"controller-uid": job.uid, "batch.kubernetes.io/controller-uid": job.uid}
@@ -149,7 +147,7 @@ def _job(job: Workload, present: Present) -> list[Json]:
             for i in free
         ]
     else:
-        done = max(len(succeeded), job.status.get("succeeded") or 0)
+        done = max(len(succeeded), _whole(job.status.get("succeeded"), "status.succeeded") or 0)
         # Without completions it is a work queue: once one pod has succeeded, no new ones are started.
         left = completions - done if completions is not None else 0 if done else parallelism
         wanted = min(parallelism, left)
@@ -158,6 +156,13 @@ def _job(job: Workload, present: Present) -> list[Json]:
     if _suspended(job):
         made = [held(one, f"Suspended: job {job.namespace}/{job.name} is suspended") for one in made]
     return made
+
+
+def _whole(value: Any, path: str) -> int | None:
+    """A count that makes no pods by itself, so that it has no upper limit."""
+    if value is not None and (type(value) is not int or value < 0):
+        raise FieldError(path, f"is {value!r}: must be an integer >= 0")
+    return value
 
 
 def _suspended(one: Workload) -> bool:

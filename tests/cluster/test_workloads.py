@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from solver_sched.cluster.templates import HOLD
 from solver_sched.cluster.workloads import expand
@@ -42,14 +45,14 @@ def pod(named: str, owner: Json | None = None, phase: str = "Running", **metadat
 
 def made(*objects: Json, kind: str = "Pod") -> list[Json]:
     """What `expand` adds, with nothing to complain about."""
-    given = {id(obj) for obj in objects}
+    before = {id(obj) for obj in objects}
     out, problems = expand(list(objects))
     assert problems == []
-    return [obj for obj in out if id(obj) not in given and obj["kind"] == kind]
+    return [obj for obj in out if id(obj) not in before and obj["kind"] == kind]
 
 
 def names(objects: list[Json]) -> list[str]:
-    return [obj["metadata"]["name"] for obj in objects]
+    return [obj["metadata"].get("name") for obj in objects]
 
 
 def complaints(*objects: Json) -> list[str]:
@@ -294,6 +297,10 @@ def test_a_job_given_again_is_planned_as_edited() -> None:
             "Job default/v: spec.tasks[0].replicas: missing: must be an integer >= 0",
         ),
         (
+            vc | {"spec": {"tasks": [{"name": "a", "replicas": 1, "template": template()}] * 2}},
+            "Job default/v: spec.tasks[1].name: a names two tasks: their pods would have one name",
+        ),
+        (
             vc | {"spec": {"minAvailable": 3, "tasks": [{"replicas": 2, "template": template()}]}},
             "Job default/v: spec.minAvailable: is 3: must be at most the 2 replicas of all tasks",
         ),
@@ -324,16 +331,17 @@ def vcjob(uid: str = "", **spec: Any) -> Json:
 
 def test_a_volcano_job_becomes_its_group_and_pods() -> None:
     one = vcjob(uid="1234", minAvailable=2, queue="research", priorityClassName="high")
-    given = [one, {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}]
-    (group,) = made(*given, kind="PodGroup")
+    both = [one, {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}]
+    (group,) = made(*both, kind="PodGroup")
     assert group["metadata"]["name"] == "tf-1234"
     assert group["spec"] == {
         "minMember": 2,
         "minTaskMember": {"ps": 1, "worker": 2},
         "queue": "research",
         "priorityClassName": "high",
+        "minResources": {"cpu": "2"},
     }
-    pods = made(*given)
+    pods = made(*both)
     assert names(pods) == ["tf-ps-0", "tf-worker-0", "tf-worker-1", "tf-worker-2"]
     assert {p["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for p in pods} == {"tf-1234"}
     assert {p["spec"]["schedulerName"] for p in pods} == {"volcano"}
@@ -346,6 +354,24 @@ def test_a_volcano_job_without_minimum_needs_the_minimum_of_every_task() -> None
     assert group["metadata"]["name"] == "tf"
     assert group["spec"]["minMember"] == 1 + 2
     assert group["spec"]["queue"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("minimum", "cpu"),
+    [
+        (1, "4"),  # below the tasks' minimums (1 + 2): the first by priority, one worker of 4 CPUs
+        (3, "9"),  # their minimums: 1 * 1 + 2 * 4
+        (4, "13"),  # and one more of the most important task
+    ],
+)
+def test_min_resources_are_those_of_the_most_important_pods(minimum: int, cpu: str) -> None:
+    one = vcjob(minAvailable=minimum)
+    worker = one["spec"]["tasks"][1]["template"]["spec"]
+    worker["priorityClassName"] = "high"
+    worker["containers"][0]["resources"]["requests"]["cpu"] = "4"
+    high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+    (group,) = made(high, one, kind="PodGroup")
+    assert group["spec"]["minResources"] == {"cpu": cpu}
 
 
 def test_group_and_pods_of_a_volcano_job_are_not_doubled() -> None:
@@ -432,3 +458,47 @@ def test_ephemeral_volumes_of_made_pods_bring_their_claims() -> None:
     (claim,) = made(job(template=scratch), kind="PersistentVolumeClaim")
     assert claim["metadata"] == {"name": "x-0-tmp", "namespace": "default"}
     assert claim["spec"] == {"storageClassName": "s"}
+
+
+# whatever the input
+
+
+JUNK: st.SearchStrategy[Any] = st.sampled_from([None, True, False, -2, 0, 3, 1.5, "", "x", "1", [], {}, [1], {"a": 1}])
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for step, inner in steps for found in [(*at, step), *paths(inner, (*at, step))]]
+
+
+@given(st.data())
+def test_no_field_of_a_wrong_type_stops_the_rest(data: st.DataObject) -> None:
+    claims = [{"metadata": {"name": "data"}, "spec": {}}]
+    one = job(uid="u", parallelism=2, completions=2, completionMode="Indexed") | {"status": {"completedIndexes": "0"}}
+    given_objects = [
+        node("n1", {"taints": [{"key": "k", "effect": "NoSchedule"}]}, disk="ssd"),
+        one,
+        job("many", parallelism=2, completions=9, suspend=True)
+        | {"status": {"succeeded": 1, "conditions": [{"type": "x"}]}},
+        pod("x-1", one, labels={"pod-template-hash": "h"}),
+        vcjob(minAvailable=2, volumes=[{"mountPath": "/d", "volumeClaim": {}}]),
+        workload("Deployment", "web", replicas=2),
+        workload("StatefulSet", "db", replicas=2, volumeClaimTemplates=claims),
+        workload("DaemonSet", "agent"),
+        {
+            "kind": "LimitRange",
+            "metadata": {"name": "lr"},
+            "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]},
+        },
+        {"kind": "RuntimeClass", "metadata": {"name": "r"}, "overhead": {"podFixed": {"cpu": "1"}}},
+        {"kind": "PriorityClass", "metadata": {"name": "p"}, "value": 1, "globalDefault": True},
+        {"kind": "Pod", "metadata": {"name": "raw"}, "spec": {"runtimeClassName": "r", "containers": [{"name": "c"}]}},
+    ]
+    objects: list[Json] = json.loads(json.dumps(given_objects))
+    *way, last = data.draw(st.sampled_from([path for path in paths(objects) if len(path) > 1]))
+    inner: Any = objects
+    for step in way:
+        inner = inner[step]
+    inner[last] = data.draw(JUNK)
+    out, _ = expand([*objects, job("good")])
+    assert "good-0" in names([obj for obj in out if obj.get("kind") == "Pod" and isinstance(obj.get("metadata"), dict)])
