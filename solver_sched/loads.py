@@ -5,104 +5,152 @@ Scores follow volcano-semantics 2.18 and 2.19, in integers: 0..100 per term, tim
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 
-from solver_sched.plugins.plugin import NodeScores
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked
 
+BASIC = ("cpu", "memory")
 BALANCED = ("cpu", "memory", "nvidia.com/gpu")
 
 
-def node_scores(problem: Problem, scores: NodeScores, shape: int, nodes: Ints, used: Ints) -> Ints:
-    """(M,) score of one more pod of `shape` on each of `nodes`, whose load without it is `used` (M, R)."""
-    alloc = problem.node_alloc[nodes]
-    after = used + problem.request[shape]
-    out = scores.static[shape, problem.node_kind[nodes]].copy()
-    basic = [r for r, name in enumerate(problem.resources) if name in ("cpu", "memory")]
-    fraction = np.minimum(100 * after // np.maximum(alloc, 1), 100)
-    if scores.least:
-        left = np.where(alloc > 0, 100 * np.maximum(alloc - after, 0) // np.maximum(alloc, 1), 0)
-        out += scores.least * (left[:, basic].sum(axis=1) // len(basic))
-    if scores.most:
-        out += scores.most * (np.where(alloc > 0, fraction, 0)[:, basic].sum(axis=1) // len(basic))
-    if scores.balanced:
-        out += scores.balanced * _balanced(problem, alloc, after)
-    weighed = (scores.binpack > 0) & (problem.request[shape] > 0)
-    if weighed.any():
-        weights = scores.binpack[weighed]
-        full = np.where(alloc[:, weighed] > 0, 100 * after[:, weighed] // np.maximum(alloc[:, weighed], 1), 0)
-        over = (after[:, weighed] > alloc[:, weighed]).any(axis=1)
-        # weights carry binpack.weight as a common factor; the mean is over the weights without it
-        common = int(np.gcd.reduce(weights))
-        out += np.where(over, 0, common * (full @ (weights // common)) // int((weights // common).sum()))
-    return out
+class NodeScore:
+    """The score of one more pod of a shape on a node, without what does not depend on the load (`static`)."""
+
+    def __init__(self, problem: Problem, rules: Rules, shape: int) -> None:
+        w = rules.scores
+        request = problem.request[shape].tolist()
+        self.request: list[int] = request
+        self.asked = [(r, amount) for r, amount in enumerate(request) if amount]
+        self.static: list[int] = w.static[shape].tolist()
+        self._least, self._most, self._balanced = w.least, w.most, w.balanced
+        self._basic = [r for r, name in enumerate(problem.resources) if name in BASIC]
+        self._even = [r for r, name in enumerate(problem.resources) if name in BALANCED]
+        weights = w.binpack.tolist()
+        self._packed = [(r, weights[r]) for r, _ in self.asked if weights[r] > 0]
+        # binpack.weight is a common factor of the weights; the mean is over the weights without it
+        self._factor = math.gcd(*(weight for _, weight in self._packed)) if self._packed else 1
+        self._weight_sum = sum(weight for _, weight in self._packed) // self._factor
+
+    def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
+        """`alloc`, `used` (R,) of the node, `used` without the pod. Loop and not arrays: one node changes at a time."""
+        request, total = self.request, 0
+        if self._least or self._most:
+            least = most = 0
+            for r in self._basic:
+                if alloc[r]:
+                    full = 100 * (used[r] + request[r])
+                    least += max(0, (100 * alloc[r] - full) // alloc[r])
+                    most += min(100, full // alloc[r])
+            total += self._least * (least // len(self._basic)) + self._most * (most // len(self._basic))
+        if self._balanced:
+            parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in self._even if alloc[r]]
+            if parts:
+                mean = sum(parts) / len(parts)
+                deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+                total += self._balanced * int(100.0 - 100.0 * deviation)
+        if self._packed:
+            full = sum(weight * (100 * (used[r] + request[r]) // alloc[r]) for r, weight in self._packed if alloc[r])
+            total += full // self._weight_sum
+        return total
 
 
-def _balanced(problem: Problem, alloc: Ints, after: Ints) -> Ints:
-    """100 x (1 - standard deviation of the used fractions of cpu, memory and GPUs), over the resources a node has."""
-    columns = [r for r, name in enumerate(problem.resources) if name in BALANCED]
-    have = alloc[:, columns] > 0
-    fraction = np.where(have, np.minimum(after[:, columns] / np.maximum(alloc[:, columns], 1), 1.0), 0.0)
-    number = np.maximum(have.sum(axis=1), 1)
-    mean = fraction.sum(axis=1) / number
-    deviation = np.sqrt((np.where(have, fraction - mean[:, None], 0.0) ** 2).sum(axis=1) / number)
-    return (100 * (1 - deviation)).astype(np.int64)
+UNKNOWN = -2
+NO_ROOM = -1
 
 
 class Loads:
-    """Free room per node and, per shape, the score of every node that would take one more pod (-1 = none).
+    """Free room per node and, per shape, the score of every node that would take one more pod.
 
-    Scores are kept per shape and renewed only for the nodes that changed since the shape was last asked for.
+    Nodes of equal kind, size and load are in one *state*; a state is scored once per shape, however many nodes pass
+    through it, and a shape's scores are renewed only for the nodes that changed since it was last asked for.
     """
 
     def __init__(self, problem: Problem, rules: Rules) -> None:
         self.problem, self.rules = problem, rules
-        self.free = problem.node_free.copy()
-        self.used = problem.node_alloc - problem.node_free
-        self.placed = np.zeros((len(problem.request), len(problem.node_free)), np.int64)
-        self._coupled = {int(s) for rule in rules.domain_rules for s in _touched(rule)}
+        self._states: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
+        self._row: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
+        alloc = list(map(tuple, problem.node_alloc.tolist()))
+        used = list(map(tuple, (problem.node_alloc - problem.node_free).tolist()))
+        rows = [self._state_row(state) for state in zip(problem.node_kind.tolist(), alloc, used, strict=True)]
+        self.state = np.array(rows, np.int64)
         self._log: list[int] = []
         self._view: dict[int, tuple[int, Ints]] = {}
+        self._known: dict[int, Ints] = {}
+        self._score: dict[int, NodeScore] = {}
+        self._coupled = {int(s) for rule in rules.domain_rules for s in _touched(rule)}
+
+    @cached_property
+    def placed(self) -> Ints:
+        """(S, N) pods placed so far; kept only where domain rules read it."""
+        return np.zeros((len(self.problem.request), len(self.problem.node_free)), np.int64)
 
     def best(self, shape: int) -> int:
         """The node of highest score for one more pod, lowest row among equals; -1 if none takes it."""
         score = self._scores(shape)
-        if shape in self._coupled:
-            score = np.where(blocked(self.rules.domain_rules, self.placed, shape), -1, score)
         if not len(score):
             return -1
+        if shape in self._coupled:
+            score = np.where(blocked(self.rules.domain_rules, self.placed, shape), NO_ROOM, score)
         node = int(score.argmax())
         return node if score[node] >= 0 else -1
 
     def move(self, shape: int, node: int, pods: int) -> None:
         """Place (or take back, pods < 0) pods of a shape on a node."""
-        amount = pods * self.problem.request[shape]
-        self.free[node] -= amount
-        self.used[node] += amount
-        self.placed[shape, node] += pods
+        kind, alloc, used = self._states[self.state[node]]
+        after = tuple(u + pods * a for u, a in zip(used, self._scorer(shape).request, strict=True))
+        self.state[node] = self._state_row((kind, alloc, after))
+        if self._coupled:
+            self.placed[shape, node] += pods
         self._log.append(node)
 
+    def _state_row(self, state: tuple[int, tuple[int, ...], tuple[int, ...]]) -> int:
+        row = self._row.setdefault(state, len(self._states))
+        if row == len(self._states):
+            self._states.append(state)
+        return row
+
+    def _scorer(self, shape: int) -> NodeScore:
+        if shape not in self._score:
+            self._score[shape] = NodeScore(self.problem, self.rules, shape)
+        return self._score[shape]
+
     def _scores(self, shape: int) -> Ints:
+        """(N,) score per node, NO_ROOM where the pod does not go."""
         seen, score = self._view.get(shape, (-1, np.zeros(0, np.int64)))
         if seen == len(self._log):
             return score
         if seen < 0:
-            nodes = np.arange(len(self.free))
-            score = np.full(len(nodes), -1, np.int64)
+            nodes, score = np.arange(len(self.state)), np.full(len(self.state), NO_ROOM, np.int64)
         else:
-            nodes = np.array(sorted(set(self._log[seen:])), np.int64)
-        request = self.problem.request[shape]
-        asked = request > 0
-        fits = (self.free[nodes][:, asked] >= request[asked]).all(axis=1)
-        fits &= ~self.rules.forbidden[shape, self.problem.node_kind[nodes]]
-        score[nodes] = -1
-        good = nodes[fits]
-        if len(good):
-            score[good] = np.maximum(node_scores(self.problem, self.rules.scores, shape, good, self.used[good]), 0)
+            nodes = np.array(self._log[seen:], np.int64)
+        known = self._known.get(shape, np.zeros(0, np.int64))
+        if len(known) < len(self._states):
+            known = np.concatenate([known, np.full(len(self._states), UNKNOWN, np.int64)])
+            self._known[shape] = known
+        states = self.state[nodes]
+        values = known[states]
+        for row in set(states[values == UNKNOWN].tolist()):
+            known[row] = self._one(shape, row)
+        score[nodes] = known[states]
         self._view[shape] = (len(self._log), score)
         return score
+
+    def _one(self, shape: int, row: int) -> int:
+        """Score of one state."""
+        scorer = self._scorer(shape)
+        kind, alloc, used = self._states[row]
+        if self.rules.forbidden[shape, kind]:
+            return NO_ROOM
+        for r, amount in scorer.asked:
+            if used[r] + amount > alloc[r]:
+                return NO_ROOM
+        return max(0, scorer.static[kind] + scorer.of(alloc, used))
 
 
 def _touched(rule: object) -> list[int]:
@@ -119,7 +167,8 @@ def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:
     used = problem.node_alloc - problem.node_free + on_nodes.T @ problem.request
     total = 0
     for s in np.flatnonzero(on_nodes.any(axis=1)).tolist():
-        nodes = np.flatnonzero(on_nodes[s])
-        score = node_scores(problem, rules.scores, s, nodes, used[nodes] - problem.request[s])
-        total += int((score * on_nodes[s, nodes]).sum())
+        scorer = NodeScore(problem, rules, s)
+        for n in np.flatnonzero(on_nodes[s]).tolist():
+            one = scorer.of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
+            total += int(on_nodes[s, n]) * (scorer.static[problem.node_kind[n]] + one)
     return total

@@ -81,7 +81,7 @@ Value = Callable[[Terms], int]
 class Ledger:
     """The admission side of the model.
 
-    `owned` says whether in-share levels exist: an entitling plugin and something contended.
+    `owned` says whether in-share levels exist: an entitling plugin and something that several queues contend for.
     `derived`: variables that follow from the others, with how (tight value); they are created level by level.
     """
 
@@ -89,7 +89,7 @@ class Ledger:
         self.problem, self.rules = problem, rules
         self.model = cp_model.CpModel()
         self.classes = job_classes(problem, rules)
-        self.owned = rules.deserved is not None and bool(rules.contended.any())
+        self.owned = _shared(rules)
         self.terms = [self._class_terms(cls) for cls in self.classes]
         self.kept = self._kept_units() if self.owned else []
         self.derived: list[tuple[cp_model.IntVar, Callable[[Value], int]]] = []
@@ -521,6 +521,11 @@ def fix(variable: cp_model.IntVar, value: int) -> None:
 def span(terms: Terms) -> int:
     """Largest value an expression can take; variables start at 0."""
     return terms.constant + sum(c * upper(v) for c, v in zip(terms.coefficients, terms.variables, strict=True) if c > 0)
+
+
+def _shared(rules: Rules) -> bool:
+    """More than one queue asks for a contended resource; alone, a queue's share is all there is."""
+    return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
 
 
 def _clamped(terms: Terms, low: int, width: int) -> Callable[[Value], int]:

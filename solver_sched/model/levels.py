@@ -17,13 +17,19 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
-from solver_sched.model.ledger import Ledger, Terms, fix, span
-from solver_sched.model.packing import Cut, Packing, pack
+from solver_sched.model.ledger import Ledger, Terms, fix, span, upper
+from solver_sched.model.packing import Cut, Packing, pack, pack_by_columns, pack_most
 from solver_sched.model.placement import Placement
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
 
 CUT_ROUNDS = 12
+CLOSE_ENOUGH = 5e-4
+"""Cuts are bought only while an incumbent that packs is further than this from the bound."""
+EXACT_SECONDS = 0.25
+"""Deterministic seconds spent on closing a level to the last unit, before its gap counts."""
+BEST_EFFORT = 0.1
+"""Part of the budget left that a best-effort level may use."""
 WALL_SAFETY = 3.0
 """The deterministic budget is the limit; the wall clock stops a solve only at this multiple of it."""
 
@@ -42,47 +48,54 @@ class Search:
         self.started = time.perf_counter()
         self.levels_left = 1
         self.after_level: Callable[[], None] | None = None
-        self._cut_count = 0
+        self._tried: dict[tuple[int, tuple[int, ...]], tuple[list[int], Packing]] = {}
 
     # -- one level ----------------------------------------------------------------------------------------------
 
-    def maximise(self, name: str, objective: Terms, unit: int = 0) -> LevelResult:
-        """Solve one level and lock it."""
+    def maximise(self, name: str, objective: Terms, unit: int = 0, *, best_effort: bool = False) -> LevelResult:
+        """Solve one level and lock it. A best-effort level gets little time and no cuts."""
         began, effort = time.perf_counter(), 0.0
         if self.incumbent is not None:
             self.incumbent = self._derived(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
         bound: int | None = span(objective)
-        status = "OPTIMAL" if best is not None and bound is not None and best >= bound else ""
-        walled = False
-        allowance = self._allowance()
-        rounds = 0
-        while not status:
-            outcome = self._solve(objective, allowance - effort, unit)
+        allowance = self._allowance(best_effort)
+        rounds, walled = 0, False
+        while best is None or bound is None or not self._closed(best, bound, unit):
+            if effort >= allowance or rounds > CUT_ROUNDS or self._late():
+                break
+            # exact first, for as long as that is cheap; then to the gap
+            exact = not effort and not best_effort
+            seconds = min(allowance, EXACT_SECONDS) if exact else allowance - effort
+            outcome = self._solve(objective, seconds, 0 if exact else unit, 0.0 if exact else self.effort.gap)
             effort += outcome.effort
             walled |= outcome.walled
             if outcome.bound is not None:
                 bound = min(bound, outcome.bound) if bound is not None else outcome.bound
             if outcome.solution is None:
-                status = "OPTIMAL" if outcome.proven and best is not None else "UNKNOWN"
+                if exact and not outcome.proven:
+                    continue
                 break
             reached = objective.constant + _weigh(objective, outcome.solution)
             if best is not None and reached <= best:
-                status = "OPTIMAL" if bound is not None and best >= bound else "FEASIBLE"
+                if exact:
+                    continue
                 break
-            failed = self._accept(outcome.solution)
-            if failed is None:
+            unpacked = self._accept(outcome.solution)
+            if not unpacked:
                 best = reached
-                status = "OPTIMAL" if bound is not None and best >= bound else "FEASIBLE"
-                break
+                continue
             rounds += 1
-            if not failed or rounds > CUT_ROUNDS or effort >= allowance:
-                status = "FEASIBLE" if best is not None else "UNKNOWN"
+            repaired, more = self._repair(objective, outcome.solution, unpacked, best, allowance - effort, unit)
+            effort += more
+            best = repaired if best is None else max(best, repaired or best)
+            if best is not None and bound is not None and self._closed(best, bound, unit, CLOSE_ENOUGH):
                 break
+            if best_effort or not self._tighten(outcome.solution, unpacked):
+                break
+        status = "UNKNOWN" if best is None else "OPTIMAL" if best == bound else "FEASIBLE"
         if best is None:
-            best, status = 0, "UNKNOWN"
-        if status == "OPTIMAL":
-            bound = best
+            best = 0
         result = LevelResult(
             name, best, bound, status + (" (wall limit)" if walled else ""), time.perf_counter() - began, effort, unit
         )
@@ -105,10 +118,18 @@ class Search:
         assert self.incumbent is not None
         return terms.constant + _weigh(terms, self.incumbent)
 
-    def _allowance(self) -> float:
-        """Deterministic seconds of this level: a floor of its own, and half of what others have not used."""
+    def _allowance(self, best_effort: bool) -> float:
+        """Deterministic seconds of this level: a fair part of what is left."""
         left = max(0.05, self.effort.seconds - self.spent)
-        return max(0.05, left / min(self.levels_left, 3))
+        return max(0.05, left * BEST_EFFORT if best_effort else left / min(self.levels_left, 3))
+
+    def _late(self) -> bool:
+        """The wall clock has passed the budget: no further round is begun."""
+        return time.perf_counter() - self.started > self.effort.seconds
+
+    def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
+        apart = abs(bound - value)
+        return apart < max(1, unit) or apart <= (self.effort.gap if gap is None else gap) * abs(bound)
 
     @dataclass(frozen=True, slots=True)
     class Outcome:
@@ -118,7 +139,7 @@ class Search:
         effort: float
         walled: bool
 
-    def _solve(self, objective: Terms, seconds: float, unit: int) -> Outcome:
+    def _solve(self, objective: Terms, seconds: float, unit: int, gap: float) -> Outcome:
         model = self.model
         model.clear_objective()
         model.clear_hints()
@@ -144,7 +165,7 @@ class Search:
         parameters.linearization_level = 2
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0
-        parameters.relative_gap_limit = self.effort.gap
+        parameters.relative_gap_limit = gap
         if unit:
             parameters.absolute_gap_limit = max(0.0, float(unit // divisor) - 0.5)
         status = solver.solve(model)
@@ -158,46 +179,93 @@ class Search:
             case cp_model.UNKNOWN:
                 return self.Outcome(None, None, False, effort, walled)
             case cp_model.INFEASIBLE:
-                if self.incumbent is not None and self._cut_count == 0:
-                    raise AssertionError("the model excludes its own incumbent")
                 return self.Outcome(None, None, True, effort, walled)
             case _:
                 raise AssertionError(f"CP-SAT calls the model invalid: {model.validate()}")
 
     # -- split --------------------------------------------------------------------------------------------------
 
-    def _accept(self, solution: list[int]) -> bool | None:
-        """Pack every class. None: the solution is the new incumbent. Else whether a row was added that excludes it."""
+    def _accept(self, solution: list[int]) -> list[int]:
+        """Pack every class. Empty: the solution is the new incumbent; else the classes that did not pack."""
         if self.placement is None:
             self.incumbent = self._derived(solution)
-            return None
+            return []
         placement = self.placement
         packings: dict[int, tuple[list[int], Packing]] = {}
-        failed, excluded = False, False
+        unpacked = []
         for c, shapes in placement.of_class.items():
             count = [solution[placement.var[s, c].index] for s in shapes]
             if not any(count):
                 continue
             known = self.packings.get(c)
-            if known is not None and known[0] == count:
-                packings[c] = known
-                continue
-            node, _ = placement.bin(c)
+            if known is None or known[0] != count:
+                known = self._tried.get((c, tuple(count)))
+            if known is None:
+                packed = pack(placement.bin(c)[0], int(self.ledger.problem.class_size[c]), np.array(count, np.int64))
+                if packed is None:
+                    unpacked.append(c)
+                    continue
+                known = self._tried[c, tuple(count)] = (count, packed)
+            packings[c] = known
+        if not unpacked:
+            self.packings = packings
+            self.incumbent = self._derived(solution)
+        return unpacked
+
+    def _repair(
+        self, objective: Terms, solution: list[int], unpacked: list[int], best: int | None, seconds: float, unit: int
+    ) -> tuple[int | None, float]:
+        """Solve again within room that is known to pack: what the unpacked classes hold by hand, plus fillers.
+
+        Returns the value of a better incumbent, or None, and the effort.
+        """
+        placement = self.placement
+        assert placement is not None
+        saved: list[tuple[cp_model.IntVar, int]] = []
+        room: dict[int, Packing] = {}
+        for c in unpacked:
+            node, shapes = placement.bin(c)
+            count = np.array([solution[placement.var[s, c].index] for s in shapes], np.int64)
             limit = placement.limit[shapes, c]
-            packed = pack(node, int(self.ledger.problem.class_size[c]), np.array(count, np.int64), limit)
-            if isinstance(packed, Cut):
-                placement.add_cut(c, packed)
-                excluded = failed = True
-            elif packed is None:
-                excluded |= placement.refine(c)
-                failed = True
+            room[c] = pack_most(node, int(self.ledger.problem.class_size[c]), count, limit)
+            total = sum((pattern * nodes for pattern, nodes in room[c]), np.zeros_like(count))
+            for s, most in zip(shapes, total.tolist(), strict=True):
+                var = placement.var[s, c]
+                saved.append((var, upper(var)))
+                var.proto.domain[1] = min(most, upper(var))
+        outcome = self._solve(objective, seconds, unit, self.effort.gap)
+        for var, most in saved:
+            var.proto.domain[1] = most
+        if outcome.solution is None:
+            return None, outcome.effort
+        reached = objective.constant + _weigh(objective, outcome.solution)
+        if best is not None and reached <= best:
+            return None, outcome.effort
+        for c, packing in room.items():
+            shapes = placement.of_class[c]
+            count = [outcome.solution[placement.var[s, c].index] for s in shapes]
+            self._tried[c, tuple(count)] = (count, _part_of(packing, count))
+        return (None if self._accept(outcome.solution) else reached), outcome.effort
+
+    def _tighten(self, solution: list[int], unpacked: list[int]) -> bool:
+        """Add a row or columns that exclude the counts of classes that did not pack. False: no proof was found."""
+        placement = self.placement
+        assert placement is not None
+        added = False
+        for c in unpacked:
+            node, shapes = placement.bin(c)
+            count = [solution[placement.var[s, c].index] for s in shapes]
+            size = int(self.ledger.problem.class_size[c])
+            found = pack_by_columns(node, size, np.array(count, np.int64), placement.limit[shapes, c])
+            if isinstance(found, Cut):
+                placement.add_cut(c, found)
+                added = True
+            elif found is None:
+                added |= placement.refine(c)
             else:
-                packings[c] = (count, packed)
-        if failed:
-            return excluded
-        self.packings = packings
-        self.incumbent = self._derived(solution)
-        return None
+                self._tried[c, tuple(count)] = (count, found)
+                added = True
+        return added
 
     def _derived(self, solution: list[int]) -> list[int]:
         """The solution with every derived variable at its tight value, new ones included."""
@@ -245,6 +313,20 @@ class Search:
             if packing:
                 self.packings[c] = (counts[shapes, c].tolist(), packing)
         self.incumbent = self._derived(list(solver.response_proto.solution))
+
+def _part_of(packing: Packing, count: list[int]) -> Packing:
+    """A packing of at most the same patterns that holds exactly `count`."""
+    left, out = np.array(count, np.int64), []
+    for pattern, nodes in packing:
+        while nodes and left.any():
+            take = np.minimum(pattern, left)
+            same = min(nodes, int((left[take > 0] // take[take > 0]).min(initial=nodes))) if (take == pattern).all() else 1
+            if take.any():
+                out.append((take, same))
+            left = left - same * take
+            nodes -= same
+    return out
+
 
 def _weigh(terms: Terms, solution: list[int]) -> int:
     return sum(c * solution[v.index] for c, v in zip(terms.coefficients, terms.variables, strict=True))
@@ -296,7 +378,7 @@ def run_levels(search: Search) -> None:
     ledger = search.ledger
     ranks = sorted({cls.rank for cls in ledger.classes})
     names = ledger.rules.rank_names
-    search.levels_left = len(ranks) * (8 if ledger.owned else 2) + 2
+    search.levels_left = len(ranks) * (5 if ledger.owned else 2)
     if ledger.owned:
         for d in ranks:
             if any(ledger.rules.unit_rank[u] <= d for u, _ in ledger.kept):
@@ -308,14 +390,14 @@ def run_levels(search: Search) -> None:
                 search.maximise(f"in-share.grow>={names[d]}", worth)
     for d in ranks:
         search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
-        load = ledger.largest_load() if ledger.owned else None
-        if load is not None:
-            search.maximise(f"balance>={names[d]}", Terms.of(load, -1))
         worth = ledger.growth_worth(d, own=False)
         if worth.variables:
             search.maximise(f"grow>={names[d]}", worth)
     search.maximise("disruption", Terms())
-    search.maximise("order", ledger.order_value())
+    load = ledger.largest_load() if ledger.owned else None
+    if load is not None:
+        search.maximise("balance", Terms.of(load, -1), best_effort=True)
+    search.maximise("order", ledger.order_value(), best_effort=True)
 
 
 def _deficits(search: Search, rank: int, name: str) -> None:

@@ -17,6 +17,9 @@ from ortools.sat.python import cp_model
 
 from solver_sched.problem.arrays import Bools, Ints
 
+MOST_COLUMNS = 60
+"""Pricing rounds of one column generation; each is a knapsack of a few milliseconds."""
+
 Pattern = tuple[int, ...]
 """Pods per shape on one node, for the shapes of one packing call."""
 
@@ -47,22 +50,48 @@ Packing = list[tuple[Ints, int]]
 """Pods per shape on a node (S',), with the number of nodes that look so."""
 
 
-def pack(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
-    """Pack `count` (S',) pods onto `size` nodes like `node`: a packing, or a cut that excludes the counts and holds for
-    all counts up to `limit` (S',), or None when a fractional packing exists but no integral one was found.
-    """
-    packed = _by_hand(node, size, count)
-    return packed if packed is not None else _by_columns(node, size, count, limit)
-
-
-def _by_hand(node: Bin, size: int, count: Ints) -> Packing | None:
-    """The heuristics in turn: fill node by node, or spread so that no resource runs out before the others."""
+def pack(node: Bin, size: int, count: Ints) -> Packing | None:
+    """Pack `count` (S',) pods onto `size` nodes like `node` by hand, or None. What is found is exact; None proves nothing."""
     for order in _orders(node, count):
         for fit in (_first_fit, _spread_fit):
-            packed = fit(node, size, count, order)
-            if packed is not None:
+            packed, left = fit(node, size, count, order)
+            if not left.any():
                 return packed
+            if int((left > 0).sum()) > 4:
+                break  # far from fitting: spreading will not save it
     return None
+
+
+def pack_most(node: Bin, size: int, count: Ints, limit: Ints) -> Packing:
+    """As many of the pods as fit by hand, then whatever else of `limit` (S',) still fits beside them."""
+    share = (node.request / np.maximum(node.free, 1)).sum(axis=1)
+    best = min(
+        (_first_fit(node, size, count, order) for order in _orders(node, count)), key=lambda found: float(found[1] @ share)
+    )
+    packed = best[0]
+    used = sum(nodes for _, nodes in packed)
+    groups = [*packed, *([(np.zeros_like(count), size - used)] if used < size else [])]
+    room = limit - sum((pattern * nodes for pattern, nodes in packed), np.zeros_like(count))
+    for s in sorted(range(len(count)), key=lambda s: (-float(share[s]), s)):
+        for g, (pattern, nodes) in enumerate(groups):
+            more = min(_room(node, s, pattern), int(room[s]) // nodes)
+            if more > 0:
+                pattern = pattern.copy()
+                pattern[s] += more
+                groups[g] = (pattern, nodes)
+                room[s] -= more * nodes
+    return [(pattern, nodes) for pattern, nodes in groups if pattern.any()]
+
+
+def _room(node: Bin, s: int, pattern: Ints) -> int:
+    """Pods of shape s that a node holds beside `pattern`."""
+    if len(node.single) and _clash(node, s, pattern):
+        return 0
+    asked = node.request[s] > 0
+    if not asked.any():
+        return 0
+    fits = int(((node.free - pattern @ node.request)[asked] // node.request[s][asked]).min())
+    return min(fits, 1) if len(node.single) and node.single[:, s].any() else fits
 
 
 def _orders(node: Bin, count: Ints) -> list[list[int]]:
@@ -79,8 +108,9 @@ def _orders(node: Bin, count: Ints) -> list[list[int]]:
     return [list(order) for order in seen]
 
 
-def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing | None:
-    """First fit decreasing over groups of equally filled nodes, fullest group first. None if something is left."""
+def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> tuple[Packing, Ints]:
+    """First fit decreasing over groups of equally filled nodes, fullest group first; (packing, pods left over)."""
+    over = np.zeros_like(count)
     free = node.free[None, :].copy()
     pattern = np.zeros((1, len(count)), np.int64)
     nodes = np.array([size], np.int64)
@@ -106,8 +136,7 @@ def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing |
             if left and full < nodes[g]:
                 split.append((g, 1, left))
                 left = 0
-        if left:
-            return None
+        over[s] = left
         for g, some, pods in split:
             if some == nodes[g]:
                 free[g] -= pods * request
@@ -118,13 +147,14 @@ def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing |
             pattern = np.vstack([pattern, pattern[g]])
             pattern[-1, s] += pods
             nodes = np.append(nodes, some)
-    return [(pattern[g], int(nodes[g])) for g in range(len(nodes)) if nodes[g] and pattern[g].any()]
+    return [(pattern[g], int(nodes[g])) for g in range(len(nodes)) if nodes[g] and pattern[g].any()], over
 
 
-def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing | None:
+def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> tuple[Packing, Ints]:
     """Largest first, each pod to the node whose free room is most like its request (dot product; Panigrahy et al. 2011)."""
     weight = 1.0 / np.maximum(node.free, 1).astype(float)
     groups: dict[bytes, tuple[Ints, Ints, int]] = {}
+    over = np.zeros_like(count)
     empty = np.zeros(len(count), np.int64)
     groups[empty.tobytes()] = (empty, node.free, size)
     for s in order:
@@ -141,7 +171,8 @@ def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing 
                 if likeness > best:
                     best, chosen = likeness, key
             if best < 0:
-                return None
+                over[s] = left
+                break
             pattern, free, nodes = groups.pop(chosen)
             some = min(nodes, left)
             left -= some
@@ -152,15 +183,17 @@ def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> Packing 
             key = more.tobytes()
             known = groups.get(key)
             groups[key] = (more, free - request, some + (known[2] if known else 0))
-    return [(pattern, nodes) for pattern, _, nodes in groups.values() if pattern.any()]
+    return [(pattern, nodes) for pattern, _, nodes in groups.values() if pattern.any()], over
 
 
 def _clash(node: Bin, s: int, pattern: Ints) -> bool:
     return any(pattern[row].any() for row in node.single[node.single[:, s]])
 
 
-def _by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
-    """Column generation on the number of nodes needed; a cut if even a fractional packing needs more than `size`."""
+def pack_by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
+    """Column generation on the number of nodes needed: a packing, or a cut if even a fractional one needs more than
+    `size` (it excludes the counts and holds for all counts up to `limit`), or None: nothing found within the effort.
+    """
     shapes = [int(s) for s in np.flatnonzero(count)]
     columns: dict[Pattern, None] = {}
     for s in shapes:
@@ -169,7 +202,7 @@ def _by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut
         if not any(alone):
             return Cut(only, 0)
         columns[alone] = None
-    for _ in range(200):
+    for _ in range(MOST_COLUMNS):
         value, duals, _ = _master(list(columns), shapes, count)
         scaled = [0] * len(count)
         top = max(duals) or 1.0
@@ -197,7 +230,7 @@ def _rounded(node: Bin, columns: list[Pattern], use: list[float], size: int, cou
                 out.append((pattern, 1))
                 left = left - pattern
                 nodes -= 1
-    rest = _by_hand(node, nodes, left) if nodes else None
+    rest = pack(node, nodes, left) if nodes else None
     if rest is None:
         return None if left.any() else out
     return out + rest

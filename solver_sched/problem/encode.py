@@ -22,6 +22,7 @@ from solver_sched.snapshot import Snapshot
 DEFAULT_QUEUE = "default"
 WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
 """Dialects whose PodGroup has no priority class: the job ranks by its highest pod (DESIGN 4, Words)."""
+SUM_LIMIT = 2**61
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 
 
@@ -63,7 +64,8 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
 
     resources = _resource_names(snapshot, candidates, placement)
     column = {name: r for r, name in enumerate(resources)}
-    vector = _Vectors(column)
+    # amounts near 2^63 are legal quantities; cut down to what keeps every sum in 64 bits, they still fit nowhere
+    vector = _Vectors(column, SUM_LIMIT // (1 + len(snapshot.nodes) + len(snapshot.pods)))
     nodes = _node_arrays(snapshot, on_node, known_nodes, placement, vector)
     request = np.array([vector.of(pod) for pod in placement.representative], np.int64).reshape(-1, len(resources))
     for name, per_shape, _, _ in placement.extra:
@@ -285,8 +287,8 @@ def _split_hold(text: str) -> tuple[str, str]:
 class _Vectors:
     """Request vectors per needs object, computed once: equal needs are one object (reader's promise)."""
 
-    def __init__(self, column: Mapping[str, int]) -> None:
-        self.column = column
+    def __init__(self, column: Mapping[str, int], most: int) -> None:
+        self.column, self.most = column, most
         self._row: dict[int, int] = {}
         self._vectors: list[Ints] = []
 
@@ -297,7 +299,7 @@ class _Vectors:
         if row is None:
             vector = np.zeros(len(self.column), np.int64)
             for name, amount in pod.needs.request:
-                vector[self.column[name]] = amount
+                vector[self.column[name]] = min(amount, self.most)
             row = self._row[key] = len(self._vectors)
             self._vectors.append(vector)
         return row
@@ -345,7 +347,7 @@ def _node_arrays(
     alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
     for n, node in enumerate(snapshot.nodes):
         for name, amount in node.allocatable.items():
-            alloc[n, vector.column[name]] = amount
+            alloc[n, vector.column[name]] = min(amount, vector.most)
     used = np.zeros_like(alloc)
     vector.add(used, (row[pod.node or ""] for pod in on_node), on_node)
     free = alloc - used
@@ -456,7 +458,7 @@ def _per_queue(
     out = np.full((len(row), len(column)), absent, np.int64)
     for name, q in row.items():
         for resource, amount in (getattr(queues[name], field) or {}).items():
-            out[q, column[resource]] = amount
+            out[q, column[resource]] = min(amount, SUM_LIMIT // (1 + len(row)))
     return out
 
 
