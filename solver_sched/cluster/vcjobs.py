@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from solver_sched import quantity
 from solver_sched.cluster import wire
 from solver_sched.cluster.admission import Json, items, mapping, name, namespace
 from solver_sched.cluster.requests import Quantities, effective_request
 from solver_sched.cluster.templates import FieldError, Present, Workload, amount, api_group, checked_template, held, pod
 from solver_sched.errors import InputError
-from solver_sched.quantity import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def _min_resources(tasks: list[Task], minimum: int, present: Present) -> Json:
         left -= more
         for resource, number in _request(task):
             total[resource] = total.get(resource, 0) + number * (taken[task.name] + more)
-    return {resource: format_amount(resource, number) for resource, number in sorted(total.items()) if number}
+    return {resource: quantity.format(resource, number) for resource, number in sorted(total.items()) if number}
 
 
 def _request(task: Task) -> list[tuple[str, int]]:
