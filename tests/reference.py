@@ -70,7 +70,11 @@ def _solve(data: Mapping[str, Any]) -> list[str]:
         file.writelines(f"{name} = {_literal(value)};\n" for name, value in data.items())
         file.flush()
         run = subprocess.run(
-            ["minizinc", "--solver", "gecode", str(MODEL), file.name], capture_output=True, text=True, timeout=60
+            ["minizinc", "--solver", "gecode", str(MODEL), file.name],
+            check=False,  # what it prints tells more than its status
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
     solutions = run.stdout.split("----------\n")
     if len(solutions) < 2 or "==========" not in solutions[-1]:
@@ -89,25 +93,39 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     # Sets, shapes, members.
     jobs = [name for name, job in tiny.jobs.items() if any(_pending(p) for p in job.pods)]
     shapes, sets, members = _pod_sets(tiny, jobs)
-    running = {name: _task_order(job, [p for p in job.pods if p.node and not p.succeeded]) for name, job in tiny.jobs.items()}
+    running = {
+        name: _task_order(job, [p for p in job.pods if p.node and not p.succeeded]) for name, job in tiny.jobs.items()
+    }
 
     # Minimums.
-    need, role_need = {}, {}
+    need: dict[str, int] = {}
+    role_need: dict[str, dict[str, int]] = {}
     for name, job in tiny.jobs.items():
-        minimum, roles = _minimum(tiny, job)
+        minimum, role_minimum = _minimum(tiny, job)
         ready = [p for p in job.pods if p.node or p.succeeded]
         need[name] = max(0, minimum - sum(p.count for p in ready))
-        role_need[name] = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in roles.items()}
+        missing = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in role_minimum.items()}
+        role_need[name] = missing if need[name] > 0 else {}
     roles = [(name, o) for name in jobs for o in role_need[name]]
     pending_minimum = {name: _canonical(members[name], need[name], role_need[name]) for name in jobs}
 
     # Can start: only what fits the empty cluster asks.
-    room = [sum(_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)) for p, _ in shapes]
-    counts = {name: sum(min(room[s], sum(t.count for t in sets if (t.job, t.shape) == (name, s))) for s in range(len(shapes)))
-              for name in jobs}
-    startable = {name for name in jobs if counts[name] >= need[name] and all(
-        sum(min(room[t.shape], t.count) for t in sets if t.job == name and t.pods.role == o) >= n
-        for o, n in role_need[name].items())}
+    room = [
+        sum(_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)) for p, _ in shapes
+    ]
+    counts = {
+        name: sum(min(room[s], sum(t.count for t in sets if (t.job, t.shape) == (name, s))) for s in range(len(shapes)))
+        for name in jobs
+    }
+    startable = {
+        name
+        for name in jobs
+        if counts[name] >= need[name]
+        and all(
+            sum(min(room[t.shape], t.count) for t in sets if t.job == name and t.pods.role == o) >= n
+            for o, n in role_need[name].items()
+        )
+    }
     can = [t.job in startable and room[t.shape] > 0 for t in sets]
 
     # Running units: the minimum of a job whose minimum runs, and single pods beyond it.
@@ -122,16 +140,27 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
             units += [(name, _slot(member.pods)) for i, member in enumerate(running[name]) if i not in first]
 
     # Section 3.
-    used = {q: _sum(_slot(m.pods) for name in tiny.jobs if tiny.jobs[name].queue == q for m in running[name]) for q in queues}
-    pending = {q: _sum(_times(t.count, _slot(t.pods)) for t, ok in zip(sets, can, strict=True)
-                       if ok and tiny.jobs[t.job].queue == q) for q in queues}
+    used = {
+        q: _sum(_slot(m.pods) for name in tiny.jobs if tiny.jobs[name].queue == q for m in running[name])
+        for q in queues
+    }
+    pending = {
+        q: _sum(
+            _times(t.count, _slot(t.pods))
+            for t, ok in zip(sets, can, strict=True)
+            if ok and tiny.jobs[t.job].queue == q
+        )
+        for q in queues
+    }
     ask = {q: _sum([used[q], pending[q]]) for q in queues}
     contended = {r: r != "pods" and sum(ask[q].get(r, 0) for q in queues) > avail.get(r, 0) for r in resources}
     deserved = {q: {} for q in queues} if not _shares(tiny) else _deserved(tiny, resources, ask, avail)
 
     # Values.
     def share(x: Amounts) -> Fraction:
-        return max((Fraction(x.get(r, 0), total[r]) for r in total if r != "pods" and total[r] > 0), default=Fraction(0))
+        return max(
+            (Fraction(x.get(r, 0), total[r]) for r in total if r != "pods" and total[r] > 0), default=Fraction(0)
+        )
 
     if grain is None:
         pods = [_slot(t.pods) for t in sets for _ in range(t.count)]
@@ -141,12 +170,21 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         return max(1, floor(grain * share(x)))
 
     held = {name: _sum(_slot(m.pods) for m in running[name]) for name in jobs}
-    v_start = {name: value(_sum([held[name], *(_slot(members[name][i].pods) for i in pending_minimum[name])])) for name in jobs}
-    growth = [sum(1 for name in jobs for i, m in enumerate(members[name]) if m.pod_set == t and i not in pending_minimum[name])
-              for t in range(len(sets))]
+    v_start = {
+        name: value(_sum([held[name], *(_slot(members[name][i].pods) for i in pending_minimum[name])])) for name in jobs
+    }
+    growth = [
+        sum(
+            1 for name in jobs for i, m in enumerate(members[name]) if m.pod_set == t and i not in pending_minimum[name]
+        )
+        for t in range(len(sets))
+    ]
 
     # Ranks and ages.
-    rank = {name: (_priority(tiny, tiny.jobs[name]), int(tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS)) for name in jobs}
+    rank = {
+        name: (_priority(tiny, tiny.jobs[name]), int(tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS))
+        for name in jobs
+    }
     ranks = sorted(set(rank.values()), reverse=True)
     times = sorted({tiny.jobs[name].created for name in startable}, reverse=True)
     assert len(times) <= 16, "more than 16 creation times: not a tiny cluster"
@@ -155,7 +193,7 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         return next((i for i, d in enumerate(ranks, 1) if of >= d), len(ranks) + 1)
 
     # One unit per resource: rows and ratios do not change when a resource is counted in its greatest common divisor.
-    tables = {
+    tables: dict[str, list[Amounts]] = {
         "free": [free[n] for n in nodes],
         "req": [_slot(p) for p, _ in shapes],
         "held": [held[name] if need[name] > 0 else {} for name in jobs],
@@ -168,12 +206,22 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     }
     unit_of = {r: gcd(*(row.get(r, 0) for rows in tables.values() for row in rows)) or 1 for r in resources}
     data: dict[str, Any] = {
-        name: _table(rows, resources, unit_of, -1 if name == "ceil_" else 0) for name, rows in tables.items() if name != "avail"
+        name: _table(rows, resources, unit_of, -1 if name == "ceil_" else 0)
+        for name, rows in tables.items()
+        if name != "avail"
     }
     data["avail"] = [avail.get(r, 0) // unit_of[r] for r in resources]
     data |= {
-        "R": len(resources), "N": len(nodes), "S": len(shapes), "T": len(sets), "J": len(jobs), "Q": len(queues),
-        "U": len(units), "D": len(ranks), "O": len(roles), "K": k,
+        "R": len(resources),
+        "N": len(nodes),
+        "S": len(shapes),
+        "T": len(sets),
+        "J": len(jobs),
+        "Q": len(queues),
+        "U": len(units),
+        "D": len(ranks),
+        "O": len(roles),
+        "K": k,
         "best_effort": [not any(p.request.values()) for p, _ in shapes],
         "set_job": [jobs.index(t.job) + 1 for t in sets],
         "set_shape": [t.shape + 1 for t in sets],
@@ -199,14 +247,17 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         "ceilings": _shares(tiny),
         "in_share": _shares(tiny) and any(contended.values()),
         "drf": "drf" in tiny.plugins,
-        "allocate": "allocate" in tiny.actions, "backfill": "backfill" in tiny.actions,
+        "allocate": "allocate" in tiny.actions,
+        "backfill": "backfill" in tiny.actions,
     }
     return data | _predicates(tiny, nodes, shapes), [t.job for t in sets]
 
 
 def _resources(tiny: Cluster) -> list[str]:
     requests = [p.request for job in tiny.jobs.values() for p in job.pods]
-    return sorted({"pods"}.union(*(node.alloc for node in tiny.nodes.values()), *requests, *(x for _, x in tiny.foreign)))
+    return sorted(
+        {"pods"}.union(*(node.alloc for node in tiny.nodes.values()), *requests, *(x for _, x in tiny.foreign))
+    )
 
 
 def _sum(amounts: Iterable[Amounts]) -> dict[str, int]:
@@ -236,7 +287,9 @@ def _pending(pods: Pods) -> bool:
 
 def _running_on(tiny: Cluster, node: str) -> Iterable[Amounts]:
     yield from ({**request, "pods": 1} for on, request in tiny.foreign if on == node)
-    yield from (_times(p.count, _slot(p)) for job in tiny.jobs.values() for p in job.pods if p.node == node and not p.succeeded)
+    yield from (
+        _times(p.count, _slot(p)) for job in tiny.jobs.values() for p in job.pods if p.node == node and not p.succeeded
+    )
 
 
 def _fits(alloc: Amounts, request: Amounts) -> int:
@@ -276,7 +329,9 @@ def _canonical(members: Sequence[Member], need: int, roles: Mapping[str, int]) -
     return picked + [i for i in range(len(members)) if i not in picked][: max(0, need - len(picked))]
 
 
-def _pod_sets(tiny: Cluster, jobs: Sequence[str]) -> tuple[list[tuple[Pods, str]], list[PodSet], dict[str, list[Member]]]:
+def _pod_sets(
+    tiny: Cluster, jobs: Sequence[str]
+) -> tuple[list[tuple[Pods, str]], list[PodSet], dict[str, list[Member]]]:
     """Shapes (pods, and their job where a rule between pods may name it), pod sets in task order, members per job."""
     named = any(job.apart or job.near or job.away or job.spread for job in tiny.jobs.values())
     shapes: dict[tuple[object, ...], tuple[int, Pods, str]] = {}
@@ -297,7 +352,9 @@ def _pod_sets(tiny: Cluster, jobs: Sequence[str]) -> tuple[list[tuple[Pods, str]
     return [(p, name) for _, p, name in shapes.values()], sets, members
 
 
-def _deserved(tiny: Cluster, resources: Sequence[str], ask: Mapping[str, Amounts], avail: Amounts) -> dict[str, dict[str, int]]:
+def _deserved(
+    tiny: Cluster, resources: Sequence[str], ask: Mapping[str, Amounts], avail: Amounts
+) -> dict[str, dict[str, int]]:
     out: dict[str, dict[str, int]] = {q: {} for q in tiny.queues}
     for r in resources:
         have = avail.get(r, 0)
@@ -311,14 +368,17 @@ def _deserved(tiny: Cluster, resources: Sequence[str], ask: Mapping[str, Amounts
             shares = _water(have, weight, {q: min(guar[q], have) for q in guar}, cap)
         else:
             spec = {q: (queue.deserved or {}).get(r, 0) for q, queue in tiny.queues.items()}
-            shares = {q: min(max(min(spec[q], real[q]), guar[q]), ask[q].get(r, 0)) for q in guar}
-        for q in out:
-            out[q][r] = floor(shares[q])
+            shares = {q: Fraction(min(max(min(spec[q], real[q]), guar[q]), ask[q].get(r, 0))) for q in guar}
+        for q, row in out.items():
+            row[r] = floor(shares[q])
     return out
 
 
-def _water(avail: int, weight: Mapping[str, int], low: Mapping[str, int], cap: Mapping[str, int]) -> dict[str, Fraction]:
+def _water(
+    avail: int, weight: Mapping[str, int], low: Mapping[str, int], cap: Mapping[str, int]
+) -> dict[str, Fraction]:
     """Everybody at max(low, min(cap, weight x level)), the level as high as `avail` allows."""
+
     def at(level: Fraction) -> dict[str, Fraction]:
         return {q: max(Fraction(low[q]), min(Fraction(cap[q]), weight[q] * level)) for q in weight}
 
@@ -335,9 +395,26 @@ def _water(avail: int, weight: Mapping[str, int], low: Mapping[str, int], cap: M
 
 def _predicates(tiny: Cluster, nodes: Sequence[str], shapes: Sequence[tuple[Pods, str]]) -> dict[str, Any]:
     no = [[not _admits(tiny, tiny.nodes[n], p) for n in nodes] for p, _ in shapes]
-    rules: dict[str, list[Any]] = {key: [] for key in (
-        "one_shapes", "one_dom", "left", "right", "apart_dom", "near", "target", "near_dom", "present", "may_seed",
-        "spread", "counted", "spread_dom", "there", "max_skew")}
+    rules: dict[str, list[Any]] = {
+        key: []
+        for key in (
+            "one_shapes",
+            "one_dom",
+            "left",
+            "right",
+            "apart_dom",
+            "near",
+            "target",
+            "near_dom",
+            "present",
+            "may_seed",
+            "spread",
+            "counted",
+            "spread_dom",
+            "there",
+            "max_skew",
+        )
+    }
 
     def domains(key: str) -> list[int]:
         if key == "node":
@@ -395,9 +472,19 @@ def _predicates(tiny: Cluster, nodes: Sequence[str], shapes: Sequence[tuple[Pods
             rules["max_skew"].append(job.spread[1])
     if "predicates" not in tiny.plugins:
         rules = {key: [] for key in rules}
-    wide = {key: _Rows(rules[key], len(nodes)) for key in ("one_dom", "apart_dom", "near_dom", "present", "spread_dom", "there")}
-    return {"no": _Rows(no, len(nodes)), **rules, **wide, "A1": len(rules["one_shapes"]), "A2": len(rules["left"]),
-            "A3": len(rules["near"]), "A4": len(rules["spread"])}
+    wide = {
+        key: _Rows(rules[key], len(nodes))
+        for key in ("one_dom", "apart_dom", "near_dom", "present", "spread_dom", "there")
+    }
+    return {
+        "no": _Rows(no, len(nodes)),
+        **rules,
+        **wide,
+        "A1": len(rules["one_shapes"]),
+        "A2": len(rules["left"]),
+        "A3": len(rules["near"]),
+        "A4": len(rules["spread"]),
+    }
 
 
 @dataclass(frozen=True)

@@ -51,3 +51,11 @@ def test_instances_are_worked_out_in_full() -> None:
         pending = {name for name, job in instance.cluster.jobs.items() if any(not p.node for p in job.pods)}
         assert set(instance.placed) == pending, instance.name
         assert instance.levels, instance.name
+
+
+def test_readme_lists_every_instance_under_its_scenes() -> None:
+    rows = [line.split("|") for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith("|")]
+    table = {row[1].strip(): set(row[3].strip().split(", ")) for row in rows[2:]}
+    covered = {scene: {i.name for i in INSTANCES if scene in i.covers.split(", ")} for scene in table}
+    assert table == covered
+    assert {i.name for i in INSTANCES} == set().union(*table.values())

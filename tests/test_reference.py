@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
 from solver_sched.cluster.sources import read_objects
+
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import ledger
 from solver_sched.model.effort import Effort
@@ -37,7 +37,10 @@ def random_cluster(seed: int) -> tiny.Cluster:
 def _node(rng: Random, gpus: bool) -> tiny.Node:
     gpu = {"nvidia.com/gpu": rng.choice([0, 2, 4])} if gpus else {}
     labels = {"zone": rng.choice("ab")}
-    return tiny.Node({"pods": rng.choice([3, 110, 110]), "cpu": rng.choice([2000, 4000, 6000]), "memory": rng.choice([4, 8]), **gpu}, labels)
+    return tiny.Node(
+        {"pods": rng.choice([3, 110, 110]), "cpu": rng.choice([2000, 4000, 6000]), "memory": rng.choice([4, 8]), **gpu},
+        labels,
+    )
 
 
 def _queue(rng: Random, gpus: bool) -> tiny.Queue:

@@ -123,7 +123,7 @@ def _pods(words: Mapping[str, Any]) -> Pods:
 def _job(words: Mapping[str, Any]) -> Job:
     rest = dict(words)
     pods = tuple(_pods(p) for p in rest.pop("pods"))
-    rules = {rule: tuple(rest.pop(rule)) for rule in ("near", "away", "spread") if rule in rest}
+    rules: dict[str, Any] = {rule: tuple(rest.pop(rule)) for rule in ("near", "away", "spread") if rule in rest}
     return Job(queue=rest.pop("queue", "default"), pods=pods, **rules, **rest)
 
 
@@ -146,7 +146,9 @@ def cluster(words: Mapping[str, Any]) -> Cluster:
         nodes={name: _node(w) for name, w in words["nodes"].items()},
         queues={name: _queue(w) for name, w in words.get("queues", {"default": None}).items()},
         jobs={name: _job(w) for name, w in words["jobs"].items()},
-        foreign=tuple((w["node"], amounts({r: v for r, v in w.items() if r != "node"})) for w in words.get("foreign", ())),
+        foreign=tuple(
+            (w["node"], amounts({r: v for r, v in w.items() if r != "node"})) for w in words.get("foreign", ())
+        ),
         **settings,
     )
 
@@ -154,8 +156,17 @@ def cluster(words: Mapping[str, Any]) -> Cluster:
 def read(path: Path) -> Instance:
     """One file of `models/instances`."""
     words = yaml.safe_load(path.read_text())
-    return Instance(path.stem, words["intent"], words["covers"], cluster(words), words["grain"], words.get("k", 1000),
-                    words["levels"], words["placed"], words.get("disputed", ""))
+    return Instance(
+        path.stem,
+        words["intent"],
+        words["covers"],
+        cluster(words),
+        words["grain"],
+        words.get("k", 1000),
+        words["levels"],
+        words["placed"],
+        words.get("disputed", ""),
+    )
 
 
 def objects(tiny: Cluster) -> list[dict[str, Any]]:
@@ -163,9 +174,12 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
     out = [_node_object(name, node) for name, node in tiny.nodes.items()]
     out += [_queue_object(name, queue) for name, queue in tiny.queues.items()]
     priorities = {job.priority for job in tiny.jobs.values()} | {
-        job.pod_priority(pods) for job in tiny.jobs.values() for pods in job.pods}
-    out += [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": _class(p)}, "value": p}
-            for p in sorted(priorities)]
+        job.pod_priority(pods) for job in tiny.jobs.values() for pods in job.pods
+    }
+    out += [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": _class(p)}, "value": p}
+        for p in sorted(priorities)
+    ]
     for i, (node, request) in enumerate(tiny.foreign):
         out.append(_pod_object(f"foreign-{i}", "default-scheduler", 0, Pods(1, request, node=node), {}))
     for name, job in tiny.jobs.items():
@@ -174,9 +188,14 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
         for pods in job.pods:
             for _ in range(pods.count):
                 pod = _pod_object(f"{name}-{number}", "volcano", job.created, pods, {"job": name})
-                pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": name, "volcano.sh/task-spec": pods.role}
-                pod["spec"] |= _placement_rules(name, job) | {"priority": job.pod_priority(pods),
-                                                              "priorityClassName": _class(job.pod_priority(pods))}
+                pod["metadata"]["annotations"] = {
+                    "scheduling.k8s.io/group-name": name,
+                    "volcano.sh/task-spec": pods.role,
+                }
+                pod["spec"] |= _placement_rules(name, job) | {
+                    "priority": job.pod_priority(pods),
+                    "priorityClassName": _class(job.pod_priority(pods)),
+                }
                 out.append(pod)
                 number += 1
     return out
@@ -205,8 +224,13 @@ def _key(short: str) -> str:
 def _node_object(name: str, node: Node) -> dict[str, Any]:
     taints = [{"key": node.taint, "effect": "NoSchedule"}] if node.taint else []
     return {
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {**node.labels, "kubernetes.io/hostname": name}, "creationTimestamp": _time(0)},
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {**node.labels, "kubernetes.io/hostname": name},
+            "creationTimestamp": _time(0),
+        },
         "spec": {"taints": taints},
         "status": {"allocatable": _quantities(node.alloc), "conditions": [{"type": "Ready", "status": "True"}]},
     }
@@ -220,17 +244,26 @@ def _queue_object(name: str, queue: Queue) -> dict[str, Any]:
         spec["capability"] = _quantities(queue.capability)
     if queue.guarantee is not None:
         spec["guarantee"] = {"resource": _quantities(queue.guarantee)}
-    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
-            "metadata": {"name": name, "creationTimestamp": _time(0)}, "spec": spec, "status": {"state": "Open"}}
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name, "creationTimestamp": _time(0)},
+        "spec": spec,
+        "status": {"state": "Open"},
+    }
 
 
 def _group_object(name: str, job: Job) -> dict[str, Any]:
     spec: dict[str, Any] = {"minMember": job.min, "queue": job.queue, "priorityClassName": _class(job.priority)}
     if job.roles:
         spec["minTaskMember"] = dict(job.roles)
-    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
-            "metadata": {"namespace": "default", "name": name, "creationTimestamp": _time(job.created)},
-            "spec": spec, "status": {"phase": "Inqueue"}}
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"namespace": "default", "name": name, "creationTimestamp": _time(job.created)},
+        "spec": spec,
+        "status": {"phase": "Inqueue"},
+    }
 
 
 def _pod_object(name: str, scheduler: str, created: int, pods: Pods, labels: dict[str, str]) -> dict[str, Any]:
@@ -245,9 +278,13 @@ def _pod_object(name: str, scheduler: str, created: int, pods: Pods, labels: dic
     if pods.tolerates:
         spec["tolerations"] = [{"key": pods.tolerates, "operator": "Exists"}]
     phase = "Succeeded" if pods.succeeded else "Running" if pods.node else "Pending"
-    return {"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"namespace": "default", "name": name, "labels": labels, "creationTimestamp": _time(created)},
-            "spec": spec, "status": {"phase": phase}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "labels": labels, "creationTimestamp": _time(created)},
+        "spec": spec,
+        "status": {"phase": phase},
+    }
 
 
 def _placement_rules(name: str, job: Job) -> dict[str, Any]:
