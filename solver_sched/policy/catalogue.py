@@ -54,7 +54,7 @@ _SWITCHED_ON = Argument("boolean", True)
 _SWITCHED_OFF = Argument("boolean", False)
 _ANY = Argument("any", inert=True)
 _ERROR_CACHE = {"predicateErrorCacheEnable": Argument("boolean", True, inert=True)}
-_NO_EVICTIONS = "nothing is evicted yet"
+_NO_EVICTIONS = "comes with evictions; nothing is evicted yet"
 _ADMITS_ALL = "every pending group is admitted"
 _HOOKS = (
     *("onSessionOpen", "onSessionClose", "predicate", "prioritize", "preemptable", "reclaimable", "queueOverused"),
@@ -67,7 +67,7 @@ ACTIONS: Mapping[str, Entry] = {
     "allocate": Entry(arguments=_ERROR_CACHE),
     "backfill": Entry(arguments=_ERROR_CACHE),
     "preempt": Entry(
-        f"{_NO_EVICTIONS}: preempt comes with evictions",
+        _NO_EVICTIONS,
         {
             **_ERROR_CACHE,
             "enableTopologyAwarePreemption": Argument("boolean", False, inert=True),
@@ -77,18 +77,18 @@ ACTIONS: Mapping[str, Entry] = {
             "maxCandidateNodesAbsolute": Argument("integer", 100, 0, inert=True),
         },
     ),
-    "reclaim": Entry(f"{_NO_EVICTIONS}: reclaim comes with evictions", _ERROR_CACHE),
+    "reclaim": Entry(_NO_EVICTIONS, _ERROR_CACHE),
     "gangpreempt": Entry(
-        f"{_NO_EVICTIONS}: gangpreempt is preempt, and comes with evictions",
+        _NO_EVICTIONS,
         {"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
     ),
     "gangreclaim": Entry(
-        f"{_NO_EVICTIONS}: gangreclaim is reclaim, and comes with evictions",
+        _NO_EVICTIONS,
         {"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
     ),
-    "shuffle": Entry(f"{_NO_EVICTIONS}: shuffle needs evictions"),
-    "consolidation": Entry(f"{_NO_EVICTIONS}: consolidation needs evictions"),
-    "stalegangeviction": Entry(f"{_NO_EVICTIONS}: stalegangeviction needs evictions"),
+    "shuffle": Entry(_NO_EVICTIONS),
+    "consolidation": Entry(_NO_EVICTIONS),
+    "stalegangeviction": Entry(_NO_EVICTIONS),
     "elect": Entry("removed from Volcano: waiting jobs are protected by their age instead"),
     "reserve": Entry("removed from Volcano: waiting jobs are protected by their age instead"),
 }
@@ -96,7 +96,7 @@ ACTIONS: Mapping[str, Entry] = {
 PLUGINS: Mapping[str, Entry] = {
     "gang": Entry(),
     "priority": Entry(),
-    "conformance": Entry(f"{_NO_EVICTIONS}, so system pods are safe without it"),
+    "conformance": Entry("nothing is evicted yet, so system pods are safe without it"),
     "drf": Entry(inert_switches={"hierarchy": "hierarchical shares are not modelled; queues follow proportion"}),
     "proportion": Entry(),
     "capacity": Entry(
@@ -136,7 +136,7 @@ PLUGINS: Mapping[str, Entry] = {
             "balancedresource.weight": _weight(1),
             "nodeaffinity.weight": _weight(2),
             "tainttoleration.weight": _weight(3),
-            "podaffinity.weight": _weight(2, inert=True),
+            "podaffinity.weight": _weight(2),
             "imagelocality.weight": _weight(1, inert=True),
             "podtopologyspread.weight": _weight(2, inert=True),
         }
@@ -162,8 +162,8 @@ PLUGINS: Mapping[str, Entry] = {
         {"tdm.revocable-zone.*": Argument("string", inert=True), "tdm.evict.period": Argument("duration", inert=True)},
     ),
     "resourcequota": Entry(_ADMITS_ALL),
-    "pdb": Entry(f"{_NO_EVICTIONS}, so no disruption budget is touched"),
-    "cdp": Entry(f"{_NO_EVICTIONS}, so no cool-down is broken"),
+    "pdb": Entry("nothing is evicted yet, so no disruption budget is touched"),
+    "cdp": Entry("nothing is evicted yet, so no cool-down is broken"),
     "nodegroup": Entry(
         "queues are not tied to node groups",
         {
@@ -184,7 +184,7 @@ PLUGINS: Mapping[str, Entry] = {
         },
     ),
     "rescheduling": Entry(
-        f"{_NO_EVICTIONS}, so nothing is rescheduled",
+        "nothing is evicted yet, so nothing is rescheduled",
         {
             "interval": Argument("duration", inert=True),
             "metricsPeriod": Argument("duration", inert=True),

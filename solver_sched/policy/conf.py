@@ -53,19 +53,21 @@ def as_integer(value: object) -> int:
     """`value` or the integer it spells: kube-batch files quote numbers. Raises ValueError."""
     number = as_number(value)
     if number.denominator != 1:
-        raise ValueError(value)
+        raise ValueError(f"{shown(value)} is no integer")
     return int(number)
 
 
 def as_number(value: object) -> Fraction:
     """The exact value of a YAML number, quoted or not. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
-        raise ValueError(value)  # noqa: TRY004
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{shown(value)} is no number")  # noqa: TRY004
     # str(float) is what the file says; Fraction(float) would be the binary neighbour. A long exponent is refused: its
     # Fraction would be a number of that many digits.
     text = str(value).strip()
-    if not re.fullmatch(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30}|\d{1,30}/\d{1,30})([eE][+-]?\d{1,2})?", text):
-        raise ValueError(value)
+    if not re.fullmatch(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", text):
+        raise ValueError(f"{shown(value)} is no number")
     return Fraction(text)
 
 
@@ -75,13 +77,13 @@ def as_boolean(value: object) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in _TRUTH:
         return _TRUTH[value.strip().lower()]
-    raise ValueError(value)
+    raise ValueError(f"{shown(value)} is neither true nor false")
 
 
 def as_string(value: object) -> str:
     """Text as it is. Raises ValueError."""
     if not isinstance(value, str):
-        raise ValueError(value)  # noqa: TRY004
+        raise ValueError(f"{shown(value)} is no text")  # noqa: TRY004
     return value
 
 
@@ -133,7 +135,7 @@ def shown(value: object) -> str:
 class PluginConf:
     """One entry of a tier. `switches`: callback name without `enable(d)` in lower camel case (`jobOrder`,
     `preemptable`, `allocatable`, `hierarchy` ...) -> value, only those written down; `arguments`: normalised name
-    (lower case, without `-._`) -> value as given.
+    (lower case, without `-._`) -> value as given; `spelling`: normalised name -> name as the file has it.
 
     The getters take an argument's name in any spelling. Without `default` they fall back on the plugin's row in
     `catalogue.PLUGINS`. They raise PolicyError when the value is of another type, KeyError when there is no default.
@@ -142,6 +144,7 @@ class PluginConf:
     name: str
     switches: Mapping[str, bool] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    spelling: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def on(self, switch: str) -> bool:
         """A switch not named is on, `hierarchy` (and `clusterOrder`) excepted."""
@@ -166,6 +169,21 @@ class PluginConf:
     def seconds(self, name: str, default: float | str | None = None) -> Fraction:
         """The argument, a duration, in seconds."""
         return Fraction(self._value(name, Argument("duration", default)))
+
+    def effective_arguments(self) -> dict[str, Any]:
+        """Every argument that has an effect -> its value, given or default, under its documented name."""
+        known = PLUGINS[self.name].arguments if self.name in PLUGINS else {}
+        out: dict[str, Any] = {}
+        for name, what in known.items():
+            if not what.inert and not name.endswith("*"):
+                given = self.arguments.get(normalised(name))
+                out[name] = converted(what, what.default if given is None else given)
+        documented = {normalised(name) for name in known}
+        for name, given in self.arguments.items():
+            what_else = argument(known, name)
+            if name not in documented and what_else is not None and not what_else.inert:
+                out[self.spelling.get(name, name)] = converted(what_else, given)
+        return out
 
     def _value(self, name: str, wanted: Argument) -> Any:
         known = argument(PLUGINS[self.name].arguments, name) if self.name in PLUGINS else None
@@ -244,7 +262,8 @@ class Policy:
             for name in conf.arguments:
                 known = argument(entry.arguments, name)
                 if known is None or known.inert:
-                    yield f"plugin {conf.name}: argument {name}", "not used" if known else "unknown: not used"
+                    spelled = conf.spelling.get(name, name)
+                    yield f"plugin {conf.name}: argument {spelled}", "not used" if known else "unknown: not used"
 
     def as_dict(self) -> dict[str, Any]:
         """The policy in the file's own format: `load_policy(policy.as_dict()) == policy`."""
@@ -278,5 +297,5 @@ def _entry(conf: PluginConf) -> dict[str, Any]:
     out: dict[str, Any] = {"name": conf.name}
     out |= {_switch_key(switch): value for switch, value in conf.switches.items()}
     if conf.arguments:
-        out["arguments"] = dict(conf.arguments)
+        out["arguments"] = {conf.spelling.get(name, name): value for name, value in conf.arguments.items()}
     return out

@@ -281,8 +281,10 @@ class _Reading:
                 switches[switch] = as_boolean(value) is (spelled.group(1)[0] in "eE")
             except ValueError:
                 self.wrong(f"{place}: {key}", f"must be true or false, is {shown(value)}")
-        arguments = self.arguments(place, raw.get("arguments"), PLUGINS[name].arguments)
-        return PluginConf(name, switches, arguments)
+        given = raw.get("arguments")
+        arguments = self.arguments(place, given, PLUGINS[name].arguments)
+        spelling = {normalised(str(key)): str(key) for key in given} if isinstance(given, Mapping) else {}
+        return PluginConf(name, switches, arguments, spelling)
 
     @staticmethod
     def near(key: str) -> str:

@@ -1,0 +1,54 @@
+"""The commands of `solver-sched`. Engines are imported where a command needs them: `--help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from solver_sched.cli import planning, policy, traces
+from solver_sched.cli.errors import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    help="A batch scheduler for Kubernetes that decides by solving.",
+    epilog="Example: kubectl get nodes,pods,podgroups,queues -A -o yaml | solver-sched plan -f -",
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(
+    epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
+)(planning.plan)
+app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
+app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
+app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
+app.add_typer(policy.app, name="policy", epilog="Example: solver-sched policy check volcano-scheduler.conf")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"solver-sched {version('solver-sched')}")
+        except PackageNotFoundError:  # a source tree on PYTHONPATH
+            typer.echo("solver-sched (not installed)")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Decide what runs where in a Kubernetes cluster, by solving: from dumps of its objects to a verified plan."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Entry point of the `solver-sched` script."""
+    app()

@@ -1,0 +1,164 @@
+"""`solver-sched plan` and `solver-sched explain`: objects in, a verified plan or the record of one group out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+import solver_sched
+from solver_sched.cli.errors import BAD_INPUT, NO, said
+from solver_sched.cli.options import (
+    EvaluateFile,
+    Example,
+    Files,
+    Lenient,
+    Now,
+    Output,
+    OutputForm,
+    PolicyName,
+    SaveSnapshot,
+    SchedulerNames,
+    Seed,
+    Solver,
+    SolverName,
+    Strict,
+    TimeLimit,
+)
+from solver_sched.cli.output import answer
+from solver_sched.cli.progress import progress
+from solver_sched.errors import InputError
+
+if TYPE_CHECKING:
+    from solver_sched.model.effort import LevelResult
+    from solver_sched.policy import Policy
+    from solver_sched.snapshot import Snapshot
+
+EXAMPLE = "cluster.yaml"
+
+
+def plan(
+    filename: Files = None,
+    example: Example = False,
+    policy: PolicyName = None,
+    solver: SolverName = Solver.optimal,
+    time_limit: TimeLimit = None,
+    output: OutputForm = Output.table,
+    scheduler_name: SchedulerNames = None,
+    now: Now = None,
+    strict: Strict = False,
+    lenient: Lenient = False,
+    evaluate: EvaluateFile = None,
+    seed: Seed = None,
+    save_snapshot: SaveSnapshot = None,
+) -> None:
+    """Plan what should run where, now: which gangs start, on which nodes, how good that is, and why the rest waits.
+
+    Exit code 0 with a plan, also where single objects had mistakes; 1 if --evaluate finds a broken rule; 2 if nothing
+    is left to plan.
+    """
+    chosen = _policy(policy, lenient)
+    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict)
+    if save_snapshot is not None:
+        from solver_sched.snapshot import dump
+
+        save_snapshot.write_bytes(dump(snapshot))
+    if evaluate is not None:
+        from solver_sched.cli.evaluation import judged, read_plan
+
+        bindings, gone = read_plan(evaluate)
+        with progress("evaluating"):
+            result = judged(snapshot, chosen, bindings, gone)
+    else:
+        result = _planned(snapshot, chosen, solver, time_limit, seed)
+    from solver_sched.report.tables import plan_blocks
+
+    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide))
+    if result.get("violations"):
+        raise typer.Exit(NO)
+
+
+def explain(
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE/PODGROUP", help="A pod group, or a pod without one.")],
+    filename: Files = None,
+    example: Example = False,
+    policy: PolicyName = None,
+    solver: SolverName = Solver.optimal,
+    time_limit: TimeLimit = None,
+    output: OutputForm = Output.table,
+    scheduler_name: SchedulerNames = None,
+    now: Now = None,
+    strict: Strict = False,
+    lenient: Lenient = False,
+    seed: Seed = None,
+) -> None:
+    """Say why a pod group is pending, with all the numbers behind it, or where it would run.
+
+    Exit code 0 if none of its pods is left pending, 1 if some are.
+    """
+    from solver_sched.report.explain import explain_blocks, record, unknown_group
+
+    chosen = _policy(policy, lenient)
+    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict)
+    result = _planned(snapshot, chosen, solver, time_limit, seed)
+    try:
+        found = record(result, name)
+    except KeyError:
+        raise InputError(unknown_group([group["name"] for group in result["podGroups"]], name)) from None
+    answer(found, output, lambda: explain_blocks(result, name))
+    if found["podGroup"]["pending"]:
+        raise typer.Exit(NO)
+
+
+def _policy(name: str | None, lenient: bool) -> Policy:
+    from solver_sched.policy import load_policy
+
+    policy = load_policy(name, lenient=lenient)
+    for warning in policy.warnings:
+        said(f"warning: {warning}", BAD_INPUT)
+    return policy
+
+
+def _snapshot(
+    files: list[str] | None, example: bool, scheduler_names: list[str] | None, now: int | None, *, strict: bool
+) -> Snapshot:
+    """What -f or --example name. Raises InputError where nothing is left to plan, with `strict` at any mistake."""
+    if not files and not example:
+        raise typer.BadParameter("nothing to plan for: give -f PATH (- for stdin), or --example", param_hint="-f")
+    with ExitStack() as stack, progress("reading"):
+        paths: list[str | Path] = list(files or ())
+        if example:
+            shipped = resources.files("solver_sched") / "examples" / EXAMPLE
+            paths.append(stack.enter_context(resources.as_file(shipped)))
+        snapshot = solver_sched.load_snapshot(paths)
+    if scheduler_names:
+        snapshot = replace(snapshot, scheduler_names=tuple(scheduler_names))
+    if now is not None:
+        snapshot = replace(snapshot, now=now)
+    problems = snapshot.problems
+    empty = not (snapshot.nodes or snapshot.pods or snapshot.groups)
+    if problems and (strict or empty):
+        raise InputError(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""))
+    if empty:
+        raise InputError("nothing to plan: no node, pod or pod group in the input")
+    return snapshot
+
+
+def _planned(
+    snapshot: Snapshot, policy: Policy, solver: Solver, time_limit: float | None, seed: int | None
+) -> dict[str, Any]:
+    from solver_sched.cycle import Budget
+
+    limit = time_limit or policy.solve.time_limit_seconds or Budget().seconds
+    with progress("planning") as tell:
+
+        def solved(level: LevelResult) -> None:
+            bound = "no bound" if level.bound is None else f"bound {level.bound}, gap {level.gap:.4%}"
+            tell(f"{level.name} = {level.value}, {bound}")
+
+        report = solver_sched.run_cycle(snapshot, policy, Budget(limit, seed=seed), solver.value, solved)
+        return report.as_dict()

@@ -1,0 +1,239 @@
+"""A plan, as `CycleReport.as_dict` gives it, as the tables people look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from solver_sched.report.layout import Block, Note, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SHORT_ROWS = 40
+"""Rows of a table in the short form; `wide` shows all."""
+SHORT_RESOURCES = 4
+
+
+def plan_blocks(plan: Mapping[str, Any], *, wide: bool = False) -> list[Block]:
+    """Summary, pod groups, queues, decisions, levels, and what was left out. `wide`: every row of each."""
+    return [
+        *summary(plan),
+        *pod_groups(plan["podGroups"], wide=wide),
+        *queues(plan["queues"], wide=wide),
+        *decisions(plan["decisions"], wide=wide),
+        *levels(plan["levels"], wide=wide),
+        *left_out(plan, wide=wide),
+    ]
+
+
+def summary(plan: Mapping[str, Any]) -> list[Block]:
+    """What was read, what came of it, how good that is known to be, and how long it took."""
+    facts, groups = plan["snapshot"], plan["podGroups"]
+    read = ", ".join(
+        counted(facts[key], one, many)
+        for key, one, many in (
+            ("nodes", "node", "nodes"),
+            ("pods", "pod", "pods"),
+            ("podGroups", "pod group", "pod groups"),
+            ("queues", "queue", "queues"),
+        )
+    )
+    kinds = Counter(decision["kind"] for decision in plan["decisions"])
+    done = [
+        f"{count(kinds[kind])} {word}"
+        for kind, word in (("Bind", "bound"), ("Nominate", "nominated"), ("Evict", "evicted"))
+        if kinds[kind] or kind == "Bind"
+    ]
+    waiting = [group for group in groups if group["pending"]]
+    pending = sum(group["pending"] for group in waiting)
+    result = f"pods: {', '.join(done)}, {count(pending)} pending"
+    if waiting:
+        codes = Counter((group["reason"] or {}).get("code", "no reason") for group in waiting)
+        why = ", ".join(f"{code} {count(n)}" for code, n in sorted(codes.items(), key=lambda item: (-item[1], item[0])))
+        result += f" in {counted(len(waiting), 'group', 'groups')} ({why})"
+    return [
+        Note(f"policy {plan['policy']['name']} on {read}"),
+        Note(result),
+        Note(certificate(plan), "good" if plan["certificate"]["status"] == "optimal" else "warning"),
+        *(Note(f"note: {note}", "warning") for note in plan.get("notes") or ()),
+        *(Note(f"broken rule: {broken}", "warning") for broken in plan.get("violations") or ()),
+    ]
+
+
+def certificate(plan: Mapping[str, Any]) -> str:
+    """One line: how far the plan can be from the best, and the seconds behind it."""
+    given, seconds = plan["certificate"], plan["seconds"]
+    if given["status"] == "optimal":
+        text = "optimal: every level is proven"
+    elif given["status"] == "gap":
+        opened = given.get("level") or next((level["name"] for level in plan["levels"] if _gap(level)), "")
+        text = f"gap {percent(given['gap'])}" + (f", first at level {opened}" if opened else "")
+    elif given["status"] == "given":
+        broken = plan.get("violations") or ()
+        text = f"given: breaks {counted(len(broken), 'rule', 'rules')}" if broken else "given: keeps every rule"
+    else:
+        text = "greedy: no bound is known"
+    if given["status"] in ("optimal", "gap") and given.get("winner") == "greedy":
+        text += ", reached by the greedy plan"
+    spent = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items() if name != "total" and value >= 0.005)
+    return f"{text}; {seconds['total']:.2f} s" + (f" ({spent})" if spent else "")
+
+
+def pod_groups(groups: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
+    """One row per group. The short form of a long list puts those that wait first."""
+    shown = list(groups)
+    if not wide and len(groups) > SHORT_ROWS:
+        shown = sorted(groups, key=lambda group: not group["pending"])[:SHORT_ROWS]
+    header: tuple[str, ...] = ("NAME", "QUEUE", "PHASE", "MIN", "RUNNING", "BOUND", "NOMINATED", "PENDING", "REASON")
+    rows: list[tuple[str, ...]] = [
+        (
+            group["name"],
+            group["queue"],
+            group["phase"] or "-",
+            str(group["minMember"]),
+            *(str(group[key]) for key in ("running", "bound", "nominated", "pending")),
+            reason(group),
+        )
+        for group in shown
+    ]
+    if not any(group["nominated"] for group in shown):
+        at = header.index("NOMINATED")
+        header = header[:at] + header[at + 1 :]
+        rows = [row[:at] + row[at + 1 :] for row in rows]
+    return _table("Pod groups", header, rows, len(groups), optional=("PHASE", "RUNNING", "MIN", "QUEUE"))
+
+
+def reason(group: Mapping[str, Any]) -> str:
+    """Why pods of the group wait: the code and its numbers."""
+    given = group.get("reason")
+    return f"{given['code']}: {given['message']}" if given else ""
+
+
+def queues(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
+    """Per queue its share, and per resource what it holds of what it deserves."""
+    asked: Counter[str] = Counter()
+    for queue in rows:
+        for part in ("deserved", "allocated", "request"):
+            asked.update(name for name, amount in (queue.get(part) or {}).items() if amount != "0")
+    # Compute and memory first, then what most queues use; pod slots are never scarce enough to head a column.
+    names = sorted(asked, key=lambda name: (name != "cpu", name != "memory", name == "pods", -asked[name], name))
+    names = names if wide else [name for name in names if name != "pods"][:SHORT_RESOURCES]
+    header = ("QUEUE", "SHARE", *(name.upper() if name in ("cpu", "memory") else name for name in names))
+    body = [
+        (
+            queue["name"],
+            "-" if queue.get("share") is None else f"{queue['share']:.3f}",
+            *(_held(queue, name) for name in names),
+        )
+        for queue in rows
+    ]
+    shown = body if wide else body[:SHORT_ROWS]
+    return _table("Queues (allocated/deserved)", header, shown, len(rows), optional=tuple(reversed(header[3:-1])))
+
+
+def _held(queue: Mapping[str, Any], resource: str) -> str:
+    held = (queue.get("allocated") or {}).get(resource, "0")
+    return f"{held}/{(queue.get('deserved') or {}).get(resource, '-')}"
+
+
+def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
+    """What is to be done, in the order in which it may be. The short form of a long list leaves it to `wide`."""
+    if not wide and len(rows) > SHORT_ROWS:
+        rare = [row for row in rows if row["kind"] not in ("Admit", "Bind")]
+        hint = Note(f"{counted(len(rows), 'decision', 'decisions')}: -o wide lists them all", "dim")
+        return [*(decisions(rare[:SHORT_ROWS]) if rare else ()), hint]
+    # The last column may wrap, and node names are the longest: queue and group come before.
+    body = []
+    for row in rows:
+        target = row.get("node") or ""
+        target += f" -> {row['to']}" if row.get("to") else ""
+        target += f", for {row['for']}" if row.get("for") else ""
+        target += f": {row['reason']}" if row.get("reason") else ""
+        body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", target))
+    header = ("DECISION", "POD", "POD GROUP", "ACTION", "NODE")
+    return _table("Decisions", header, body, len(rows), optional=("ACTION", "POD GROUP"))
+
+
+def levels(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
+    """The objective, most important level first. The short form leaves out what is proven and as greedy has it."""
+    shown = [row for row in rows if wide or _gap(row) != 0 or row["value"] != row.get("greedy")]
+    body = [
+        (
+            row["name"],
+            str(row["value"]),
+            "-" if row["bound"] is None else str(row["bound"]),
+            "-" if _gap(row) is None else percent(_gap(row) or 0.0),
+            "-" if row.get("greedy") is None else str(row["greedy"]),
+            f"{row.get('seconds') or 0:.2f}",
+            row["status"],
+        )
+        for row in shown
+    ]
+    header = ("LEVEL", "VALUE", "BOUND", "GAP", "GREEDY", "SECONDS", "STATUS")
+    blocks = _table("Levels", header, body, len(body), optional=("SECONDS", "GREEDY", "BOUND")) if body else []
+    same = len(rows) - len(shown)
+    if same:
+        word = counted(same, "level is", "levels are")
+        blocks.append(Note(f"{word} proven, with the value that greedy has", "dim"))
+    return blocks
+
+
+def left_out(plan: Mapping[str, Any], *, wide: bool = False) -> list[Block]:
+    """What the snapshot does not hold: objects with mistakes, and objects that are none of a scheduler's business."""
+    facts = plan["snapshot"]
+    problems = facts.get("problems") or []
+    shown = problems if wide else problems[:SHORT_ROWS]
+    blocks: list[Block] = []
+    if problems:
+        rows = [
+            (problem["source"] or "-", problem["object"] or "-", problem["field"] or "-", problem["message"])
+            for problem in shown
+        ]
+        blocks += _table(
+            "Problems", ("SOURCE", "OBJECT", "FIELD", "MESSAGE"), rows, len(problems), optional=("SOURCE", "FIELD")
+        )
+    ignored = facts.get("ignored") or {}
+    if ignored:
+        causes = sorted(ignored.items(), key=lambda item: (-item[1], item[0]))
+        blocks.append(Note("ignored: " + ", ".join(f"{count(n)} {cause}" for cause, n in causes), "dim"))
+    return blocks
+
+
+def _table(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: int, *, optional: tuple[str, ...] = ()
+) -> list[Block]:
+    if not rows:
+        return []
+    blocks: list[Block] = [Table(title, header, rows, optional)]
+    if len(rows) < total:
+        blocks.append(Note(f"{count(total - len(rows))} more: -o wide lists them all", "dim"))
+    return blocks
+
+
+def _gap(level: Mapping[str, Any]) -> float | None:
+    """|bound - value| / max(1, |bound|), None without a bound."""
+    if level.get("bound") is None:
+        return None
+    return float(abs(level["bound"] - level["value"]) / max(1, abs(level["bound"])))
+
+
+def percent(fraction: float) -> str:
+    """Never `0 %` unless it is nothing: an open level must not look closed."""
+    return "0 %" if fraction == 0 else f"{max(fraction * 100, 0.0001):.4f} %"
+
+
+def count(number: int) -> str:
+    """1234567 as 1,234,567."""
+    return f"{number:,}"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """`1 pod`, `2,000 pods`."""
+    return f"{count(number)} {one if number == 1 else many}"
+
+
+def amounts(resources: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
+    """`cpu 2, memory 4Gi`; `nothing` if empty."""
+    pairs = dict(resources)
+    return ", ".join(f"{name} {amount}" for name, amount in pairs.items()) or "nothing"
