@@ -104,4 +104,4 @@ def _levels(policy: Policy) -> list[str] | None:
         queues=tuple(Queue(name) for name in ("a", "b", "default")),
     )
     report = solver_sched.run_cycle(snapshot, policy, Budget(apart=False))
-    return [level["name"] for level in report.as_dict()["levels"]]
+    return [level["name"].replace(">=0", ">=p") for level in report.as_dict()["levels"]]

@@ -66,7 +66,11 @@ def show_blocks(policy: Policy, levels: Sequence[str] | None) -> list[Block]:
     ]
     if levels is not None:
         rows = [(str(number), name) for number, name in enumerate(levels, 1)]
-        blocks.append(Table("Levels, most important first", ("NO", "LEVEL"), rows))
+        blocks.append(
+            Table(
+                "Levels, most important first (p: each priority that pods have, highest first)", ("NO", "LEVEL"), rows
+            )
+        )
     inert = list(policy.inert())
     if inert:
         blocks.append(Table("Accepted, without effect yet", ("NAME", "WHAT HAPPENS INSTEAD"), inert))

@@ -224,7 +224,7 @@ def test_policy_show_gives_arguments_with_their_defaults_and_the_levels(engine: 
     shown = run("policy", "show", "kube-batch")
     assert shown.exit_code == 0, shown.stderr
     assert "nodeaffinity.weight=1" in shown.stdout
-    assert "start>=0" in shown.stdout
+    assert "start>=p" in shown.stdout
     assert yaml.safe_load(run("policy", "show", "kube-batch", "-o", "yaml").stdout)["actions"][0] == "reclaim"
 
 

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import solver_sched
+from solver_sched.cli.app import app
+from solver_sched.cli.evaluation import judged, read_plan
+from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
+from solver_sched.errors import InputError
+from solver_sched.policy import load_policy
+from solver_sched.snapshot import Snapshot
+
+DIALECT = "scheduling.volcano.sh/v1beta1"
+CPU = Needs(request=(("cpu", 1000), ("pods", 1)))
+
+
+def pod(name: str, group: str, node: str | None = None) -> Pod:
+    phase = "Running" if node else "Pending"
+    return Pod("ns", name, CPU, phase=phase, node=node, scheduler="volcano", group=f"ns/{group}", member_of=DIALECT)
+
+
+def cluster() -> Snapshot:
+    """Two nodes of 2 CPU, one taken by old-0: a gang of two and a gang of four ask for 1 CPU each; 3 are free."""
+    nodes = tuple(Node(name, {"cpu": 2000, "pods": 10}) for name in ("n1", "n2"))
+    pods = [pod("old-0", "old", "n1"), *(pod(f"a-{i}", "a") for i in range(2)), *(pod(f"b-{i}", "b") for i in range(4))]
+    groups = tuple(PodGroup("ns", name, DIALECT, min_member=least) for name, least in (("a", 2), ("b", 4), ("old", 1)))
+    return Snapshot(nodes=nodes, pods=tuple(sorted(pods, key=lambda one: one.key)), groups=groups)
+
+
+def judge(bindings: dict[str, str], gone: list[str] | None = None) -> dict[str, Any]:
+    return judged(
+        cluster(), load_policy("volcano"), {f"ns/{name}": node for name, node in bindings.items()}, gone or []
+    )
+
+
+def test_a_plan_that_keeps_every_rule_gets_its_level_values() -> None:
+    found = judge({"a-0": "n1", "a-1": "n2"})
+    assert found["violations"] == []
+    assert found["certificate"]["status"] == "given"
+    assert {(row["pod"], row["node"]) for row in found["decisions"] if row["kind"] == "Bind"} == {
+        ("ns/a-0", "n1"),
+        ("ns/a-1", "n2"),
+    }
+    (start,) = (level for level in found["levels"] if level["name"].startswith("start"))
+    assert start["value"] > 0
+    assert {level["bound"] for level in found["levels"]} == {None}
+    (nothing,) = (level for level in judge({})["levels"] if level["name"] == start["name"])
+    assert nothing["value"] < start["value"]
+
+
+@pytest.mark.parametrize(
+    ("bindings", "broken"),
+    [
+        ({"a-0": "n1"}, "gang: group ns/a:"),  # 1 of at least 2
+        ({"a-0": "n1", "a-1": "n1"}, "base: node n1:"),  # 2 CPU where 1 is free
+        ({"a-0": "n9", "a-1": "n2"}, "pod ns/a-0 is placed on n9, which is no node that can be used"),
+        ({"x": "n1"}, "pod ns/x is placed, but is not in the snapshot"),
+        ({"old-0": "n2"}, "pod ns/old-0 is placed, but is held, or not ours, or not pending"),
+    ],
+)
+def test_a_broken_rule_is_one_line(bindings: dict[str, str], broken: str) -> None:
+    found = judge(bindings)
+    assert any(line.startswith(broken) for line in found["violations"]), found["violations"]
+    assert found["levels"] == []
+
+
+def test_what_is_gone_makes_room() -> None:
+    """Four of b need 4 CPU: with old-0 gone there are 4."""
+    placed = {"b-0": "n1", "b-1": "n1", "b-2": "n2", "b-3": "n2"}
+    assert judge(placed)["violations"]
+    found = judge(placed, gone=["ns/old-0"])
+    assert found["violations"] == []
+    assert found["decisions"][0] == {"kind": "Evict", "pod": "ns/old-0"}
+    assert judge({}, gone=["ns/ghost"])["violations"] == ["pod ns/ghost is gone, but the snapshot does not have it"]
+
+
+def test_both_forms_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"version": "1.15.1", "bindings": {"ns/a": "n1"}, "gone": ["ns/v"]}))
+    assert read_plan(file) == ({"ns/a": "n1"}, ["ns/v"])
+    decisions = [
+        {"kind": "Admit", "podGroup": "ns/g"},
+        {"kind": "Evict", "pod": "ns/v", "node": "n1"},
+        {"kind": "Nominate", "pod": "ns/a", "node": "n1"},
+    ]
+    file.write_text(json.dumps({"kind": "Plan", "decisions": decisions}))
+    assert read_plan(file) == ({"ns/a": "n1"}, ["ns/v"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON: Input data was truncated"),
+        ("[]", "must be a Plan (decisions) or a mapping with bindings (pod: node) and gone"),
+        ('{"bindings": []}', "bindings: Expected `object`, got `array`"),
+        ('{"bindings": {"a": 1}}', "bindings: Expected `str`, got `int` - at `$[...]`"),
+        ('{"bindings": {}, "gone": "a"}', "gone: Expected `array`, got `str`"),
+        ('{"decisions": [{"kind": "Bind", "pod": "a"}]}', "decisions: Expected `str`, got `null` - at `$[...]`"),
+        ('{"decisions": [1]}', "decisions: Expected `object`, got `int` - at `$[0]`"),
+    ],
+)
+def test_a_file_that_is_no_plan(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_plan(file)
+    assert str(caught.value) == f"{file}: {message}"
+
+
+def test_the_command_says_no_to_a_broken_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(solver_sched.__dict__, "load_snapshot", lambda *_, **__: cluster())
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"bindings": {"ns/a-0": "n1"}}))
+    refused = CliRunner().invoke(app, ["plan", "-f", "x", "--evaluate", str(file)])
+    assert refused.exit_code == 1
+    assert "given: breaks 1 rule" in refused.stdout
+    assert "broken rule: gang: group ns/a:" in refused.stdout
+    file.write_text(json.dumps({"bindings": {"ns/a-0": "n1", "ns/a-1": "n2"}}))
+    kept = CliRunner().invoke(app, ["plan", "-f", "x", "--evaluate", str(file)])
+    assert kept.exit_code == 0
+    assert "given: keeps every rule" in kept.stdout
+
+
+def test_our_own_plan_is_judged_as_it_was_printed(tmp_path: Path) -> None:
+    """What `plan -o json` writes, `--evaluate` accepts, with the same value at every level."""
+    from solver_sched.cycle import Budget, run_cycle
+
+    policy = load_policy("volcano")
+    printed = run_cycle(cluster(), policy, Budget(apart=False)).as_dict()
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(printed))
+    bindings, gone = read_plan(file)
+    found = judged(cluster(), policy, bindings, gone)
+    assert found["violations"] == []
+    ours = {level["name"]: level["value"] for level in printed["levels"]}
+    assert {level["name"]: level["value"] for level in found["levels"]} == ours
