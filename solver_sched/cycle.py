@@ -8,11 +8,9 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from solver_sched.actions.decide import Decision, decide
 from solver_sched.explain import Reason, explain
@@ -92,20 +90,19 @@ def run_cycle(
         solution, failure = solve_apart(problem, rules, effort, baseline, progress, apart=budget.apart)
         notes += [failure] if failure else []
     clock.lap("solve")
-    plan, winner = baseline, "greedy"
-    if solution is not None and solution.levels:
-        refused = tuple(violations(problem, rules, solution.plan))
+    winner = "greedy"
+    if solution is not None and solution.levels and not _better(solution.greedy, solution.levels):
+        winner = "solver"
+        plan, refused = _verified(problem, rules, solution.plan)
         if refused:
             notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
-        elif not _better(solution.greedy, solution.levels):
-            plan, winner = solution.plan, "solver"
-    broken = violations(problem, rules, plan) if winner == "greedy" else []
-    if broken:
-        notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")
-        plan = EMPTY_PLAN
+            winner = "greedy"
+    if winner == "greedy":
+        plan, broken = _verified(problem, rules, baseline)
+        if broken:
+            notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")
+            plan = EMPTY_PLAN
     clock.lap("verify")
-    plan = settle(problem, rules, plan)
-    clock.lap("settle")
     levels = solution.levels if solution is not None else ()
     decisions = decide(snapshot, policy, problem, index, plan)
     reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else ())
@@ -128,6 +125,14 @@ def run_cycle(
         notes=tuple(notes),
         seconds={**clock.laps, "total": clock.total},
     )
+
+
+def _verified(problem: Problem, rules: Rules, plan: Plan) -> tuple[Plan, tuple[Violation, ...]]:
+    """The plan on the nodes that score best, as far as that verifies, and what the plan itself breaks."""
+    settled = settle(problem, rules, plan)
+    if not violations(problem, rules, settled):
+        return settled, ()
+    return plan, tuple(violations(problem, rules, plan))
 
 
 def _better(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:

@@ -104,7 +104,7 @@ def _groups(report: CycleReport) -> list[dict[str, Any]]:
 
 
 def _queues(report: CycleReport) -> list[dict[str, Any]]:
-    """Deserved, allocated after the plan, requested, and the dominant share of what is deserved (else of the cluster)."""
+    """Deserved, allocated after the plan, requested, and the largest share of what is deserved (else of all)."""
     problem, rules, plan = report.problem, report.rules, report.plan
     allocated = problem.queue_used.copy()
     if len(plan.count):
@@ -152,13 +152,25 @@ def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
 def _levels(report: CycleReport) -> list[dict[str, Any]]:
     if report.winner == "greedy":
         return [
-            {"name": level.name, "value": report.greedy_levels.get(level.name, 0), "bound": level.bound, "status": "GREEDY",
-             "seconds": round(level.seconds, 4), "greedy": report.greedy_levels.get(level.name)}
+            {
+                "name": level.name,
+                "value": report.greedy_levels.get(level.name, 0),
+                "bound": level.bound,
+                "status": "GREEDY",
+                "seconds": round(level.seconds, 4),
+                "greedy": report.greedy_levels.get(level.name),
+            }
             for level in report.levels
         ]
     return [
-        {"name": level.name, "value": level.value, "bound": level.bound, "status": level.status,
-         "seconds": round(level.seconds, 4), "greedy": report.greedy_levels.get(level.name)}
+        {
+            "name": level.name,
+            "value": level.value,
+            "bound": level.bound,
+            "status": level.status,
+            "seconds": round(level.seconds, 4),
+            "greedy": report.greedy_levels.get(level.name),
+        }
         for level in report.levels
     ]
 

@@ -13,9 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
-from solver_sched.loads import Loads, placement_score
 
 
 def greedy_plan(problem: Problem, rules: Rules) -> Plan:

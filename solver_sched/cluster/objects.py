@@ -56,7 +56,7 @@ class Taint(Struct, frozen=True):
 
 
 class PodTerm(Struct, frozen=True):
-    """One inter-pod (anti-)affinity term, defaults resolved: `namespaces` already holds the pod's own where none is given.
+    """One inter-pod (anti-)affinity term; `namespaces` already holds the pod's own where none is given.
 
     `namespace_selector` None = only `namespaces`; the empty selector = all namespaces.
     `weight` is 0 for required terms, 1..100 for preferred ones.
@@ -197,7 +197,7 @@ class PodGroup(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """`capability` and `deserved` None = not given; a resource absent from a given one is not limited/entitled by it."""
+    """`capability`, `deserved` None = not given; a resource absent from a given one is not limited/entitled."""
 
     name: str
     weight: int = 1

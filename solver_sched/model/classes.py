@@ -19,8 +19,8 @@ from solver_sched.problem.arrays import Ints, Problem
 class JobClass:
     """`jobs` (M,): members, oldest first. `sets` (M, P): pod set rows of each member, position by position.
 
-    shape, count (P,); role (P,): position in `role_need`, -1 = none; `role_need` per role; need, rank, queue as of every
-    member; `held` (R,): what the ready pods of one member hold; `worth` (P,): growth pieces.
+    shape, count (P,); role (P,): position in `role_need`, -1 = none; `role_need` per role; need, rank, queue as of
+    every member; `held` (R,): what the ready pods of one member hold; `worth` (P,): growth pieces.
     """
 
     jobs: Ints
@@ -79,26 +79,24 @@ def job_classes(problem: Problem, rules: Rules) -> list[JobClass]:
         )
         groups[key].append(j)
     out = []
-    for key, jobs in groups.items():
+    for jobs in groups.values():
         jobs.sort(key=lambda j: (int(problem.job_created[j]), j))
-        first = sets_of[jobs[0]]
-        queue, rank, need, role_need, _, start_value, positions = key
-        assert isinstance(queue, int) and isinstance(rank, int) and isinstance(need, int)
-        assert isinstance(role_need, tuple) and isinstance(start_value, int) and isinstance(positions, tuple)
+        j, sets = jobs[0], sets_of[jobs[0]]
+        local = {o: i for i, o in enumerate(roles_of[j])}
         out.append(
             JobClass(
                 jobs=np.array(jobs, np.int64),
-                sets=np.array([sets_of[j] for j in jobs], np.int64),
-                shape=problem.set_shape[first],
-                count=problem.set_count[first],
-                role=np.array([entry[2] for entry in positions], np.int64),
-                role_need=role_need,
-                need=need,
-                rank=rank,
-                queue=queue,
-                held=problem.job_held[jobs[0]] if need else np.zeros_like(problem.total),
-                start_value=start_value,
-                worth=tuple(rules.worth[t] for t in first),
+                sets=np.array([sets_of[job] for job in jobs], np.int64),
+                shape=problem.set_shape[sets],
+                count=problem.set_count[sets],
+                role=np.array([local.get(o, -1) for o in problem.set_role[sets].tolist()], np.int64),
+                role_need=tuple(int(rules.role_need[o]) for o in roles_of[j]),
+                need=int(rules.need[j]),
+                rank=int(rules.rank[j]),
+                queue=int(problem.job_queue[j]),
+                held=problem.job_held[j] if rules.need[j] else np.zeros_like(problem.total),
+                start_value=int(rules.start_value[j]),
+                worth=tuple(rules.worth[t] for t in sets),
             )
         )
     return out

@@ -19,9 +19,9 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class LevelResult:
-    """`value` larger is better; `bound` None = no bound. `status`: OPTIMAL, FEASIBLE (stopped at the gap or the budget),
-    UNKNOWN (nothing found), with "(wall limit)" where the clock and not the budget ended it. `seconds` wall and `effort`
-    deterministic. `unit`: a gap below this many counts as closed (deficit levels: one smallest unit).
+    """`value` larger is better; `bound` None = no bound. `status`: OPTIMAL, FEASIBLE (stopped at the gap or the
+    budget), UNKNOWN (nothing found), with "(wall limit)" where the clock and not the budget ended it. `seconds` wall
+    and `effort` deterministic. `unit`: a gap below this many counts as closed (deficit levels: one smallest unit).
     """
 
     name: str

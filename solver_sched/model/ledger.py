@@ -14,6 +14,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.classes import JobClass, job_classes
+from solver_sched.model.linear import Terms, upper, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
 
@@ -21,43 +22,6 @@ SCALE = 10**6
 """K of formulation.md O2 and O6: deficits and loads in millionths of the deserved share."""
 STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
-
-
-class Terms:
-    """A linear expression under construction: sum of coefficient x variable plus a constant."""
-
-    __slots__ = ("coefficients", "constant", "variables")
-
-    def __init__(self) -> None:
-        self.variables: list[cp_model.IntVar] = []
-        self.coefficients: list[int] = []
-        self.constant = 0
-
-    def add(self, variable: cp_model.IntVar, coefficient: int) -> None:
-        if coefficient:
-            self.variables.append(variable)
-            self.coefficients.append(int(coefficient))
-
-    def extend(self, other: Terms, factor: int = 1) -> None:
-        if factor:
-            self.variables += other.variables
-            self.coefficients += [factor * c for c in other.coefficients] if factor != 1 else other.coefficients
-            self.constant += factor * other.constant
-
-    def linear(self) -> cp_model.LinearExprT:
-        return cp_model.LinearExpr.weighted_sum(self.variables, self.coefficients) + self.constant
-
-    @staticmethod
-    def of(variable: cp_model.IntVar, coefficient: int = 1) -> Terms:
-        out = Terms()
-        out.add(variable, coefficient)
-        return out
-
-    @staticmethod
-    def const(value: int) -> Terms:
-        out = Terms()
-        out.constant = int(value)
-        return out
 
 
 @dataclass(slots=True)
@@ -140,22 +104,16 @@ class Ledger:
         total = Terms()
         for part, count in zip(out, cls.count.tolist(), strict=True):
             total.extend(part)
-            self.model.add(part.linear() <= self._times(started, min(count, cls.need)))
-        self.model.add(total.linear() == self._times(started, cls.need))
+            self.model.add(part.linear() <= started.times(min(count, cls.need)).linear())
+        self.model.add(total.linear() == started.times(cls.need).linear())
         for o, missing in enumerate(cls.role_need):
             if missing:
                 role = Terms()
                 for part, at in zip(out, cls.role.tolist(), strict=True):
                     if at == o:
                         role.extend(part)
-                self.model.add(role.linear() >= self._times(started, missing))
+                self.model.add(role.linear() >= started.times(missing).linear())
         return out
-
-    @staticmethod
-    def _times(terms: Terms, factor: int) -> cp_model.LinearExprT:
-        out = Terms()
-        out.extend(terms, factor)
-        return out.linear()
 
     def _growth(self, cls: JobClass, out: ClassTerms) -> None:
         """e[t], eo[t] in pieces of falling worth; total pods of a set at most its count per started job (C3, C5)."""
@@ -168,21 +126,21 @@ class Ledger:
                 whole.add(var, 1)
                 out.worth.add(var, piece[1])
                 if cls.need:
-                    self.model.add(var <= self._times(out.admitted, piece[0]))
+                    self.model.add(var <= out.admitted.times(piece[0]).linear())
                 if self.owned:
                     inside = self.int_var(piece[0] * cls.size)
                     own.add(inside, 1)
                     out.own_worth.add(inside, piece[1])
                     if cls.need:
-                        self.model.add(inside <= self._times(out.own, piece[0]))
+                        self.model.add(inside <= out.own.times(piece[0]).linear())
             out.growth.append(whole)
             out.own_growth.append(own if self.owned else whole)
             if cls.need and len(cls.count) > 1:
-                self.model.add(whole.linear() + out.minimum[i].linear() <= self._times(out.admitted, count))
+                self.model.add(whole.linear() + out.minimum[i].linear() <= out.admitted.times(count).linear())
             if self.owned and whole.variables:
                 self.model.add(own.linear() <= whole.linear())
                 if cls.need and len(cls.count) > 1:
-                    self.model.add(own.linear() + out.own_minimum[i].linear() <= self._times(out.own, count))
+                    self.model.add(own.linear() + out.own_minimum[i].linear() <= out.own.times(count).linear())
         if not self.owned:
             out.own_worth = out.worth
 
@@ -278,7 +236,7 @@ class Ledger:
             return
         if room < 0 and all(c > 0 for c in coefficients):
             room = 0
-        self.model.add(cp_model.LinearExpr.weighted_sum(left.variables, coefficients) <= room)
+        self.model.add(weighted(left.variables, coefficients) <= room)
 
     # -- level objectives ---------------------------------------------------------------------------------------
 
@@ -304,7 +262,7 @@ class Ledger:
         return out
 
     def deficits(self, rank: int) -> list[tuple[cp_model.IntVar, int]]:
-        """def[q] of O2 for every queue that asks at this rank: (variable, one smallest unit of the queue in its scale)."""
+        """def[q] of O2 for every queue that asks at this rank: (variable, one smallest unit of it in that scale)."""
         p, out = self.problem, []
         assert self.rules.deserved is not None
         for q in self.queues():
@@ -321,7 +279,7 @@ class Ledger:
                     if p.unit_queue[u] == q and self.rules.unit_rank[u] <= rank
                 )
                 short = Terms.const(SCALE * min(deserved, (running + asked) // step))
-                short.extend(_in_steps(self.own_use(q, r, rank), step), -SCALE)
+                short.extend(self.own_use(q, r, rank).in_steps(step), -SCALE)
                 rows.append((deserved, short))
                 units.append(SCALE * (smallest // step) // deserved)
             if rows:
@@ -342,7 +300,9 @@ class Ledger:
             row = Terms.of(out, denominator)
             row.extend(terms, -1)
             self.at_least(row, 0)
-        self.derived.append((out, lambda value: max(0, *(-(-value(terms) // denominator) for denominator, terms in rows))))
+        self.derived.append(
+            (out, lambda value: max(0, *(-(-value(terms) // denominator) for denominator, terms in rows)))
+        )
         return out
 
     def largest_sum(self, parts: list[cp_model.IntVar], k: int) -> Terms:
@@ -364,7 +324,7 @@ class Ledger:
         return out
 
     def _asked(self, queue: int, resource: int, rank: int) -> tuple[int, int]:
-        """What pending pods of the queue of at least this rank ask for (those that can start), and the smallest unit."""
+        """What pending pods of the queue of at least this rank ask for if they can start, and the smallest unit."""
         p, total, smallest = self.problem, 0, int(NO_LIMIT)
         for cls in self.classes:
             if cls.queue != queue or cls.rank > rank:
@@ -383,21 +343,19 @@ class Ledger:
         """left >= right, divided by the common divisor of the coefficients (exact: rounding the right side up)."""
         divisor = math.gcd(*left.coefficients)
         coefficients = [c // divisor for c in left.coefficients]
-        self.model.add(
-            cp_model.LinearExpr.weighted_sum(left.variables, coefficients) >= -((left.constant - right) // divisor)
-        )
+        self.model.add(weighted(left.variables, coefficients) >= -((left.constant - right) // divisor))
 
     def largest_load(self) -> cp_model.IntVar | None:
-        """O6: the largest use / deserved over queues and contended resources, in millionths; None if none is entitled."""
+        """O6: the largest use / deserved over queues and contended resources; None if no queue is entitled."""
         rows: list[tuple[int, Terms]] = []
         for q in self.queues():
             for r in np.flatnonzero(self.rules.contended).tolist():
                 step, deserved = self._steps(q, r)
                 if deserved > 0:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
-                    use.extend(_in_steps(self.new_use(q, r), step), SCALE)
+                    use.extend(self.new_use(q, r).in_steps(step), SCALE)
                     rows.append((deserved, use))
-        return self._largest_ratio(rows, max(span(use) // deserved + 1 for deserved, use in rows)) if rows else None
+        return self._largest_ratio(rows, max(use.span() // deserved + 1 for deserved, use in rows)) if rows else None
 
     def order_value(self) -> Terms:
         """O9 with members oldest first: pieces of equal age in falling order, exact for the k oldest of a class."""
@@ -507,22 +465,6 @@ def _raise_to(give: Ints, most: Ints, at: Ints, total: int) -> None:
             give[i] += 1
 
 
-def upper(variable: cp_model.IntVar) -> int:
-    """Largest value in the domain of a variable."""
-    return int(variable.proto.domain[1])
-
-
-def fix(variable: cp_model.IntVar, value: int) -> None:
-    """Leave the variable one value."""
-    variable.proto.domain[0] = value
-    variable.proto.domain[1] = value
-
-
-def span(terms: Terms) -> int:
-    """Largest value an expression can take; variables start at 0."""
-    return terms.constant + sum(c * upper(v) for c, v in zip(terms.coefficients, terms.variables, strict=True) if c > 0)
-
-
 def _shared(rules: Rules) -> bool:
     """More than one queue asks for a contended resource; alone, a queue's share is all there is."""
     return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
@@ -531,12 +473,3 @@ def _shared(rules: Rules) -> bool:
 def _clamped(terms: Terms, low: int, width: int) -> Callable[[Value], int]:
     """How much of the interval (low, low + width] an expression fills."""
     return lambda value: min(width, max(0, value(terms) - low))
-
-
-def _in_steps(terms: Terms, step: int) -> Terms:
-    """An expression in whole steps; exact while the step divides its coefficients, else each is rounded down."""
-    out = Terms()
-    out.variables = terms.variables
-    out.coefficients = [c // step for c in terms.coefficients]
-    out.constant = terms.constant // step
-    return out

@@ -17,7 +17,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
-from solver_sched.model.ledger import Ledger, Terms, fix, span, upper
+from solver_sched.model.ledger import Ledger
+from solver_sched.model.linear import Terms, fix, upper, weighted
 from solver_sched.model.packing import Cut, Packing, pack, pack_by_columns, pack_most
 from solver_sched.model.placement import Placement
 from solver_sched.plugins.rules import Rules
@@ -58,7 +59,7 @@ class Search:
         if self.incumbent is not None:
             self.incumbent = self._derived(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
-        bound: int | None = span(objective)
+        bound: int | None = objective.span()
         allowance = self._allowance(best_effort)
         rounds, walled = 0, False
         while best is None or bound is None or not self._closed(best, bound, unit):
@@ -76,7 +77,7 @@ class Search:
                 if exact and not outcome.proven:
                     continue
                 break
-            reached = objective.constant + _weigh(objective, outcome.solution)
+            reached = objective.at(outcome.solution)
             if best is not None and reached <= best:
                 if exact:
                     continue
@@ -111,12 +112,12 @@ class Search:
         return result
 
     def lock(self, objective: Terms, value: int) -> None:
-        self.model.add(cp_model.LinearExpr.weighted_sum(objective.variables, objective.coefficients) >= value - objective.constant)
+        self.model.add(weighted(objective.variables, objective.coefficients) >= value - objective.constant)
 
     def value(self, terms: Terms) -> int:
         """Value of an expression in the incumbent."""
         assert self.incumbent is not None
-        return terms.constant + _weigh(terms, self.incumbent)
+        return terms.at(self.incumbent)
 
     def _allowance(self, best_effort: bool) -> float:
         """Deterministic seconds of this level: a fair part of what is left."""
@@ -141,13 +142,10 @@ class Search:
 
     def _solve(self, objective: Terms, seconds: float, unit: int, gap: float) -> Outcome:
         model = self.model
-        model.clear_objective()
-        model.clear_hints()
+        _clear(model)
         if objective.variables:
             divisor = math.gcd(*objective.coefficients)
-            model.maximize(
-                cp_model.LinearExpr.weighted_sum(objective.variables, [c // divisor for c in objective.coefficients])
-            )
+            model.maximize(weighted(objective.variables, [c // divisor for c in objective.coefficients]))
         else:
             divisor = 1
         if self.incumbent is not None:
@@ -171,7 +169,9 @@ class Search:
         status = solver.solve(model)
         response = solver.response_proto
         effort = float(response.deterministic_time)
-        walled = status in (cp_model.UNKNOWN, cp_model.FEASIBLE) and response.wall_time >= parameters.max_time_in_seconds
+        walled = (
+            status in (cp_model.UNKNOWN, cp_model.FEASIBLE) and response.wall_time >= parameters.max_time_in_seconds
+        )
         match status:
             case cp_model.OPTIMAL | cp_model.FEASIBLE:
                 bound = objective.constant + divisor * int(np.floor(solver.best_objective_bound + 1e-6))
@@ -238,13 +238,12 @@ class Search:
             var.proto.domain[1] = most
         if outcome.solution is None:
             return None, outcome.effort
-        reached = objective.constant + _weigh(objective, outcome.solution)
+        reached = objective.at(outcome.solution)
         if best is not None and reached <= best:
             return None, outcome.effort
         for c, packing in room.items():
-            shapes = placement.of_class[c]
-            count = [outcome.solution[placement.var[s, c].index] for s in shapes]
-            self._tried[c, tuple(count)] = (count, _part_of(packing, count))
+            held = [outcome.solution[placement.var[s, c].index] for s in placement.of_class[c]]
+            self._tried[c, tuple(held)] = (held, _part_of(packing, held))
         return (None if self._accept(outcome.solution) else reached), outcome.effort
 
     def _tighten(self, solution: list[int], unpacked: list[int]) -> bool:
@@ -271,7 +270,7 @@ class Search:
         """The solution with every derived variable at its tight value, new ones included."""
         out = solution + [0] * (len(self.model.proto.variables) - len(solution))
         for var, formula in self.ledger.derived:
-            out[var.index] = formula(lambda terms: terms.constant + _weigh(terms, out))
+            out[var.index] = formula(lambda terms: terms.at(out))
         if self.placement is not None:
             for c, (_, packing) in self.packings.items():
                 for index, value in self.placement.pattern_use(c, packing):
@@ -289,8 +288,7 @@ class Search:
         if (counts > self.placement.limit).any():
             return
         model = self.model
-        model.clear_hints()
-        model.clear_objective()
+        _clear(model)
         for (s, c), var in self.placement.var.items():
             model.add_hint(var, int(counts[s, c]))
         for cls, terms in zip(self.ledger.classes, self.ledger.terms, strict=True):
@@ -314,13 +312,16 @@ class Search:
                 self.packings[c] = (counts[shapes, c].tolist(), packing)
         self.incumbent = self._derived(list(solver.response_proto.solution))
 
+
 def _part_of(packing: Packing, count: list[int]) -> Packing:
     """A packing of at most the same patterns that holds exactly `count`."""
     left, out = np.array(count, np.int64), []
     for pattern, nodes in packing:
         while nodes and left.any():
             take = np.minimum(pattern, left)
-            same = min(nodes, int((left[take > 0] // take[take > 0]).min(initial=nodes))) if (take == pattern).all() else 1
+            same = (
+                min(nodes, int((left[take > 0] // take[take > 0]).min(initial=nodes))) if (take == pattern).all() else 1
+            )
             if take.any():
                 out.append((take, same))
             left = left - same * take
@@ -328,8 +329,10 @@ def _part_of(packing: Packing, count: list[int]) -> Packing:
     return out
 
 
-def _weigh(terms: Terms, solution: list[int]) -> int:
-    return sum(c * solution[v.index] for c, v in zip(terms.coefficients, terms.variables, strict=True))
+def _clear(model: cp_model.CpModel) -> None:
+    """Take the objective and the hints of the last solve out of the model."""
+    model.clear_objective()  # type: ignore[no-untyped-call]  # not annotated in OR-Tools 9.15
+    model.clear_hints()  # type: ignore[no-untyped-call]
 
 
 def solve(
@@ -346,7 +349,9 @@ def solve(
     have to kill this process keeps the last).
     """
     ledger = Ledger(problem, rules)
-    values = {level.name: level.value for level in evaluate(problem, rules, greedy, effort)} if greedy is not None else {}
+    values = (
+        {level.name: level.value for level in evaluate(problem, rules, greedy, effort)} if greedy is not None else {}
+    )
     search = Search(ledger, Placement(ledger), effort, progress)
     if greedy is not None:
         search.adopt(greedy)
@@ -401,7 +406,7 @@ def run_levels(search: Search) -> None:
 
 
 def _deficits(search: Search, rank: int, name: str) -> None:
-    """O2: the largest deficit, then the two largest together, ... until what is left is below one unit of each queue."""
+    """O2: the largest deficit, then the two largest together, ... until what is left is below one unit."""
     parts = search.ledger.deficits(rank)
     deficits = [Terms.of(var) for var, _ in parts]
     for k in range(1, len(parts) + 1):

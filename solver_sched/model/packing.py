@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.linear_solver import pywraplp
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
+from solver_sched.model.linear import total, weighted
 from solver_sched.problem.arrays import Bools, Ints
 
 MOST_COLUMNS = 60
@@ -24,7 +25,7 @@ Pattern = tuple[int, ...]
 """Pods per shape on one node, for the shapes of one packing call."""
 
 CUT_SCALE = 1000
-"""Dual weights become integers of at most this; the right side is computed exactly for them, so any rounding is valid."""
+"""Dual weights become integers of at most this; the right side is exact for them, so any rounding is valid."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,7 +52,7 @@ Packing = list[tuple[Ints, int]]
 
 
 def pack(node: Bin, size: int, count: Ints) -> Packing | None:
-    """Pack `count` (S',) pods onto `size` nodes like `node` by hand, or None. What is found is exact; None proves nothing."""
+    """Pack `count` (S',) pods onto `size` nodes like `node` by hand. A packing is exact; None proves nothing."""
     for order in _orders(node, count):
         for fit in (_first_fit, _spread_fit):
             packed, left = fit(node, size, count, order)
@@ -66,7 +67,8 @@ def pack_most(node: Bin, size: int, count: Ints, limit: Ints) -> Packing:
     """As many of the pods as fit by hand, then whatever else of `limit` (S',) still fits beside them."""
     share = (node.request / np.maximum(node.free, 1)).sum(axis=1)
     best = min(
-        (_first_fit(node, size, count, order) for order in _orders(node, count)), key=lambda found: float(found[1] @ share)
+        (_first_fit(node, size, count, order) for order in _orders(node, count)),
+        key=lambda found: float(found[1] @ share),
     )
     packed = best[0]
     used = sum(nodes for _, nodes in packed)
@@ -151,7 +153,7 @@ def _first_fit(node: Bin, size: int, count: Ints, order: list[int]) -> tuple[Pac
 
 
 def _spread_fit(node: Bin, size: int, count: Ints, order: list[int]) -> tuple[Packing, Ints]:
-    """Largest first, each pod to the node whose free room is most like its request (dot product; Panigrahy et al. 2011)."""
+    """Largest first, each pod to the node whose free room is most like its request (Panigrahy et al. 2011)."""
     weight = 1.0 / np.maximum(node.free, 1).astype(float)
     groups: dict[bytes, tuple[Ints, Ints, int]] = {}
     over = np.zeros_like(count)
@@ -203,7 +205,7 @@ def pack_by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing |
             return Cut(only, 0)
         columns[alone] = None
     for _ in range(MOST_COLUMNS):
-        value, duals, _ = _master(list(columns), shapes, count)
+        duals, _ = _master(list(columns), shapes, count)
         scaled = [0] * len(count)
         top = max(duals) or 1.0
         for s, dual in zip(shapes, duals, strict=True):
@@ -216,7 +218,7 @@ def pack_by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing |
         if best in columns or most * top <= CUT_SCALE * (1 + 1e-6):
             break
         columns[best] = None
-    _, _, use = _master(list(columns), shapes, count)
+    _, use = _master(list(columns), shapes, count)
     return _rounded(node, list(columns), use, size, count) or _integral(list(columns), size, count)
 
 
@@ -236,8 +238,8 @@ def _rounded(node: Bin, columns: list[Pattern], use: list[float], size: int, cou
     return out + rest
 
 
-def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[float, list[float], list[float]]:
-    """LP: fewest nodes that hold the counts with these columns; (value, dual per shape, use per column)."""
+def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[list[float], list[float]]:
+    """LP: fewest nodes that hold the counts with these columns; (dual per shape, use per column)."""
     solver = pywraplp.Solver.CreateSolver("GLOP")
     use = [solver.NumVar(0, solver.infinity(), "") for _ in columns]
     rows = []
@@ -251,7 +253,7 @@ def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[flo
         objective.SetCoefficient(var, 1)
     objective.SetMinimization()
     solver.Solve()
-    return objective.Value(), [max(0.0, row.dual_value()) for row in rows], [var.solution_value() for var in use]
+    return [max(0.0, row.dual_value()) for row in rows], [var.solution_value() for var in use]
 
 
 def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
@@ -272,16 +274,14 @@ def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
         if coefficients:
             divisor = math.gcd(*coefficients.values())
             model.add(
-                cp_model.LinearExpr.weighted_sum(
-                    [vars_[s] for s in coefficients], [c // divisor for c in coefficients.values()]
-                )
+                weighted([vars_[s] for s in coefficients], [c // divisor for c in coefficients.values()])
                 <= int(node.free[r]) // divisor
             )
     for row in node.single:
         inside = [vars_[s] for s in np.flatnonzero(row).tolist() if s in vars_]
         if len(inside) > 0:
-            model.add(cp_model.LinearExpr.sum(inside) <= 1)
-    model.maximize(cp_model.LinearExpr.weighted_sum(list(vars_.values()), [int(weight[s]) for s in vars_]))
+            model.add(total(inside) <= 1)
+    model.maximize(weighted(list(vars_.values()), [int(weight[s]) for s in vars_]))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.presolve_inclusion_work_limit = 0
@@ -296,9 +296,9 @@ def _integral(columns: list[Pattern], size: int, count: Ints) -> Packing | None:
     """An integral packing with these columns, or None."""
     model = cp_model.CpModel()
     use = [model.new_int_var(0, size, "") for _ in columns]
-    model.add(cp_model.LinearExpr.sum(use) <= size)
+    model.add(total(use) <= size)
     for s in np.flatnonzero(count).tolist():
-        model.add(cp_model.LinearExpr.weighted_sum(use, [column[s] for column in columns]) >= int(count[s]))
+        model.add(weighted(use, [column[s] for column in columns]) >= int(count[s]))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.presolve_inclusion_work_limit = 0
@@ -338,7 +338,9 @@ def maximal_patterns(node: Bin, limit: Ints, most: int) -> list[Pattern] | None:
         if len(out) > most or visits > 50 * most:
             return False
         if s == len(limit):
-            if all(count[i] >= limit[i] or room(i, free) <= (0 if not _single(node, i) else count[i]) for i in range(s)):
+            if all(
+                count[i] >= limit[i] or room(i, free) <= (0 if not _single(node, i) else count[i]) for i in range(s)
+            ):
                 out.append(tuple(count))
             return True
         for pods in range(room(s, free), -1, -1):

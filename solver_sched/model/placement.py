@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver_sched.model.ledger import Ledger, Terms, upper
+from solver_sched.model.ledger import Ledger
+from solver_sched.model.linear import Terms, total, upper, weighted
 from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
 
@@ -21,21 +22,20 @@ MOST_PATTERNS = 2000
 
 
 class Placement:
-    """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C) is each variable's upper bound, 0 = no variable."""
+    """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C): its upper bound, 0 = no variable."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.problem, self.rules, self.model = ledger.problem, ledger.rules, ledger.model
         self.limit = self._limits()
         self.var: dict[tuple[int, int], cp_model.IntVar] = {
-            (int(s), int(c)): self.model.new_int_var(0, int(self.limit[s, c]), "") for s, c in np.argwhere(self.limit > 0)
+            (int(s), int(c)): self.model.new_int_var(0, int(self.limit[s, c]), "")
+            for s, c in np.argwhere(self.limit > 0)
         }
         self.of_class: dict[int, list[int]] = defaultdict(list)
         for s, c in self.var:
             self.of_class[c].append(s)
-        self.single = [
-            rule for rule in self.rules.domain_rules if isinstance(rule, AtMostOne) and rule.per_node
-        ]
+        self.single = [rule for rule in self.rules.domain_rules if isinstance(rule, AtMostOne) and rule.per_node]
         self.patterns: dict[int, tuple[list[cp_model.IntVar], Ints]] = {}
         self._conservation()
         self._capacity()
@@ -45,14 +45,23 @@ class Placement:
     def _limits(self) -> Ints:
         """(S, C) most pods of a shape that the class holds, by itself."""
         p = self.problem
-        wanted = np.array([sum(c * upper(v) for c, v in zip(t.coefficients, t.variables, strict=True))
-                           for t in self.ledger.pods_of_shape()], np.int64)
+        wanted = np.array(
+            [
+                sum(c * upper(v) for c, v in zip(t.coefficients, t.variables, strict=True))
+                for t in self.ledger.pods_of_shape()
+            ],
+            np.int64,
+        )
         out = np.zeros((len(p.request), len(p.class_size)), np.int64)
         for s, request in enumerate(p.request):
             if wanted[s] <= 0 or not len(p.class_size):
                 continue
             asked = request > 0
-            per_node = (p.class_free[:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(p.class_size), NODE_LIMIT)
+            per_node = (
+                (p.class_free[:, asked] // request[asked]).min(axis=1)
+                if asked.any()
+                else np.full(len(p.class_size), NODE_LIMIT)
+            )
             for rule in self.rules.domain_rules:
                 if isinstance(rule, AtMostOne) and rule.per_node and s in rule.shapes:
                     per_node = np.minimum(per_node, 1)
@@ -64,7 +73,7 @@ class Placement:
         for s, terms in enumerate(self.ledger.pods_of_shape()):
             columns = [self.var[s, c] for c in np.flatnonzero(self.limit[s]).tolist()]
             if terms.variables or columns:
-                self.model.add(cp_model.LinearExpr.sum(columns) == terms.linear())
+                self.model.add(total(columns) == terms.linear())
 
     def _capacity(self) -> None:
         p = self.problem
@@ -110,11 +119,11 @@ class Placement:
             for c, present in self.of_class.items():
                 inside = [self.var[s, c] for s in rule.shapes.tolist() if s in present]
                 if len(inside) > 1:
-                    self.model.add(cp_model.LinearExpr.sum(inside) <= int(self.problem.class_size[c]))
+                    self.model.add(total(inside) <= int(self.problem.class_size[c]))
             return
         for d, columns in self._by_domain(rule.shapes, rule.domain).items():
             if d >= 0:
-                self.model.add(cp_model.LinearExpr.sum(columns) <= 1)
+                self.model.add(total(columns) <= 1)
 
     def _presence(self, columns: list[cp_model.IntVar]) -> cp_model.IntVar:
         """A Boolean that is 1 when any of the columns is positive."""
@@ -137,7 +146,7 @@ class Placement:
         for d, columns in self._by_domain(rule.shapes, rule.domain).items():
             if d in present:
                 continue
-            support: list[cp_model.LinearExprT] = list(able.get(d, []))
+            support = list(able.get(d, []))
             if d >= 0 and rule.seed:
                 seed = self.model.new_bool_var("")
                 seeds.append(seed)
@@ -146,9 +155,9 @@ class Placement:
                 for var in columns:
                     self.model.add(var == 0)
                 continue
-            self.model.add(self._presence(columns) <= cp_model.LinearExpr.sum(support))
+            self.model.add(self._presence(columns) <= total(support))
         if seeds:
-            self.model.add(cp_model.LinearExpr.sum(seeds) <= 1)
+            self.model.add(total(seeds) <= 1)
 
     def _spread(self, rule: SpreadRule) -> None:
         eligible = [int(d) for d in np.unique(rule.domain) if d >= 0]
@@ -156,13 +165,13 @@ class Placement:
         most = int(self.limit[rule.counted].sum() + rule.existing.max(initial=0))
         fewest = self.model.new_int_var(0, most if len(eligible) >= rule.min_domains else 0, "")
         for d in eligible:
-            self.model.add(fewest <= cp_model.LinearExpr.sum(counted.get(d, [])) + int(rule.existing[d]))
+            self.model.add(fewest <= total(counted.get(d, [])) + int(rule.existing[d]))
         for d, columns in self._by_domain(rule.shapes, rule.domain).items():
             if d < 0:
                 for var in columns:
                     self.model.add(var == 0)
                 continue
-            here = cp_model.LinearExpr.sum(counted.get(d, [])) + int(rule.existing[d])
+            here = total(counted.get(d, [])) + int(rule.existing[d])
             self.model.add(here - fewest <= rule.max_skew + most * (1 - self._presence(columns)))
 
     # -- split --------------------------------------------------------------------------------------------------
@@ -184,7 +193,7 @@ class Placement:
         self.ledger.at_most(row, cut.bound)
 
     def refine(self, c: int) -> bool:
-        """Give the class exact pattern columns: each node uses one maximal pattern or a part of it. False = too many."""
+        """Give the class exact pattern columns: each node uses one maximal pattern or a part of it; False: too many."""
         if c in self.patterns:
             return False
         node, shapes = self.bin(c)
@@ -193,11 +202,9 @@ class Placement:
             return False
         size = int(self.problem.class_size[c])
         use = [self.model.new_int_var(0, size, "") for _ in patterns]
-        self.model.add(cp_model.LinearExpr.sum(use) <= size)
+        self.model.add(total(use) <= size)
         for i, s in enumerate(shapes):
-            self.model.add(
-                self.var[s, c] <= cp_model.LinearExpr.weighted_sum(use, [int(pattern[i]) for pattern in patterns])
-            )
+            self.model.add(self.var[s, c] <= weighted(use, [int(pattern[i]) for pattern in patterns]))
         self.patterns[c] = (use, np.array(patterns, np.int64))
         return True
 

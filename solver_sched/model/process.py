@@ -40,22 +40,21 @@ class Worker:
         self.pipe.close()
 
 
-_worker: Worker | None = None
+_warm: list[Worker] = []
+"""The one worker that is kept, if it lives."""
 
 
-def warm_up() -> None:
-    """Start the worker now, so that its imports run while the caller still reads input."""
-    global _worker
-    if _worker is None or not _worker.process.is_alive():
-        _worker = Worker()
+def warm_up() -> Worker:
+    """The worker; started now if there is none, so that its imports run while the caller still reads input."""
+    if not _warm or not _warm[0].process.is_alive():
+        _warm[:] = [Worker()]
+    return _warm[0]
 
 
 def shut_down() -> None:
     """End the worker; the next solve starts another."""
-    global _worker
-    if _worker is not None:
-        _worker.stop()
-        _worker = None
+    while _warm:
+        _warm.pop().stop()
 
 
 atexit.register(shut_down)
@@ -69,31 +68,31 @@ def solve_apart(
         from solver_sched.model.levels import solve
 
         return solve(problem, rules, effort, progress, greedy), ""
-    warm_up()
-    worker = _worker
-    assert worker is not None
+    pipe = warm_up().pipe
     best: Solution | None = None
     try:
-        worker.pipe.send((problem, rules, effort, greedy))
-        if not worker.pipe.poll(START_SECONDS):
-            raise TimeoutError("the solver process did not start")
+        pipe.send((problem, rules, effort, greedy))
+        if not pipe.poll(START_SECONDS):
+            shut_down()
+            return None, "the solver process did not start"
         deadline = time.monotonic() + HARD_FACTOR * effort.seconds + HARD_EXTRA
-        while worker.pipe.poll(max(0.0, deadline - time.monotonic())):
-            message = worker.pipe.recv()
-            match message:
-                case LevelResult():
+        while pipe.poll(max(0.0, deadline - time.monotonic())):
+            match pipe.recv():
+                case LevelResult() as level:
                     if progress is not None:
-                        progress(message)
-                case Solution():
-                    best = message
+                        progress(level)
+                case Solution() as incumbent:
+                    best = incumbent
                 case ("done", Solution() as last):
                     return last, ""
                 case ("failed", str() as text):
                     return best, f"the solver failed: {text}"
-        raise TimeoutError(f"the solver overran {effort.seconds:.1f} s and was stopped")
-    except (EOFError, OSError, TimeoutError) as error:
-        shut_down()
-        return best, str(error) or "the solver process died"
+    except (EOFError, OSError):
+        lost = "the solver process died"
+    else:
+        lost = f"the solver overran {effort.seconds:.1f} s and was stopped"
+    shut_down()
+    return best, lost
 
 
 def _serve(pipe: Connection) -> None:

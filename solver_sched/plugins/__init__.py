@@ -13,6 +13,5 @@ from solver_sched.plugins.priority import Priority
 from solver_sched.plugins.proportion import Proportion
 
 PLUGINS: dict[str, type[Plugin]] = {
-    plugin.name: plugin
-    for plugin in (Binpack, Capacity, Drf, Gang, NodeOrder, Predicates, Priority, Proportion)
+    plugin.name: plugin for plugin in (Binpack, Capacity, Drf, Gang, NodeOrder, Predicates, Priority, Proportion)
 }

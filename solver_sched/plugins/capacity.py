@@ -1,4 +1,5 @@
-"""Capacity: every queue is entitled to what it names as deserved, and kept under its capability (formulation.md 3, C6 to C8).
+"""Capacity: every queue is entitled to what it names as deserved, and kept under its capability
+(formulation.md 3, C6 to C8).
 
 Guarantees are never lent away: new pods may use only what the guarantees of the other queues, idle ones included,
 leave (volcano-semantics 2.10). A resource that `deserved` does not name entitles to nothing; one that `capability`

@@ -14,7 +14,7 @@ BANDS = 8
 
 
 def band_weight(position: int, reach: int) -> int:
-    """Weight of a growth pod whose job stands at `position`; `reach` is the largest position of any job of its queue."""
+    """Weight of a growth pod whose job stands at `position`; `reach`: the largest position of any job of its queue."""
     return 1 << (BANDS - 1 - min(BANDS - 1, BANDS * position // (1 + reach)))
 
 

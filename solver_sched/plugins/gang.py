@@ -12,6 +12,7 @@ import numpy as np
 
 from solver_sched.plugins.plugin import Plugin, Violation
 from solver_sched.problem.arrays import Ints, Plan, Problem
+from solver_sched.problem.shares import waiting_for_backfill
 
 
 class Gang(Plugin):
@@ -26,8 +27,9 @@ class Gang(Plugin):
             return
         placed = plan.placed(problem)
         new = np.bincount(problem.set_job, weights=placed, minlength=len(problem.job_min)).astype(np.int64)
+        waiting = waiting_for_backfill(problem, self.policy.runs("backfill"))
         for j in np.flatnonzero(new):
-            have = int(problem.job_ready[j] + new[j])
+            have = int(problem.job_ready[j] + new[j] + waiting[j])
             if have < problem.job_min[j]:
                 yield Violation(self.name, f"{have} of at least {problem.job_min[j]} members would run", job=int(j))
         for o, j in enumerate(problem.role_job):

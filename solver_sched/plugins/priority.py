@@ -1,4 +1,4 @@
-"""Priority: a job of higher priority starts first, whatever the number of lower ones (formulation.md O1 to O7, ranks)."""
+"""Priority: a job of higher priority starts first, whatever the number of lower ones (formulation.md 1, ranks)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from solver_sched.plugins.drf import band_weight
 from solver_sched.plugins.plugin import NodeScores, Plugin, QueueCeiling
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
-from solver_sched.problem.shares import Demand, demand
+from solver_sched.problem.shares import Demand, demand, waiting_for_backfill
 
 MAX_GRAIN = 2**26
 VALUE_SUM = 2**30
@@ -28,9 +28,9 @@ PRIORITY_STEPS = 3
 
 
 class Worth(NamedTuple):
-    """`count` growth pods of a pod set, one after the other, each worth `each`; worths fall along a set."""
+    """`pods` growth pods of a pod set, one after the other, each worth `each`; worths fall along a set."""
 
-    count: int
+    pods: int
     each: int
 
 
@@ -84,11 +84,11 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
 
     minimums = [answer for plugin in plugins if (answer := plugin.minimum(problem)) is not None]
     minimum = minimums[0] if minimums else np.ones_like(problem.job_min)
-    need = np.maximum(0, minimum - problem.job_ready)
+    need = np.maximum(0, minimum - problem.job_ready - waiting_for_backfill(problem, policy.runs("backfill")))
     role_need = np.maximum(0, problem.role_min - problem.role_ready) if minimums else np.zeros_like(problem.role_min)
     role_need = role_need * (need[problem.role_job] > 0) if len(role_need) else role_need
     wanted = demand(problem, forbidden, need, role_need)
-    entitled = [answer for plugin in plugins if (answer := plugin.deserved(problem, wanted)) is not None]
+    entitled = [share for plugin in plugins if (share := plugin.deserved(problem, wanted)) is not None]
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
 
@@ -116,13 +116,13 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         demand=wanted,
         deserved=deserved,
         contended=contended,
-        ceilings=tuple(answer for plugin in plugins if (answer := plugin.ceiling(problem)) is not None),
+        ceilings=tuple(ceiling for plugin in plugins if (ceiling := plugin.ceiling(problem)) is not None),
         grain=values.grain,
         canonical=canonical,
         start_value=start_value,
         pod_value=pod_value,
         unit_value=values.of(problem.unit_request),
-        worth=_growth_worth(problem, wanted, canonical, start_value, pod_value, age, fair),
+        worth=_growth_worth(problem, canonical, start_value, pod_value, age, fair),
         age=age,
         scores=_scores(problem, plugins),
     )
@@ -146,7 +146,9 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> tup
     rank = np.array([row[int(k), bool(a)] for k, a in zip(key, aged, strict=True)], np.int64)
     unit_key = problem.unit_priority if keys else np.zeros_like(problem.unit_priority)
     # a unit of priority p counts in "at least p" and below: the first rank whose priority is at most p
-    unit_rank = np.array([next((d for d, (k, _) in enumerate(pairs) if k <= u), len(pairs)) for u in unit_key], np.int64)
+    unit_rank = np.array(
+        [next((d for d, (k, _) in enumerate(pairs) if k <= u), len(pairs)) for u in unit_key], np.int64
+    )
     return rank, tuple(f"{k}+" if a else str(k) for k, a in pairs), unit_rank
 
 
@@ -200,7 +202,7 @@ def _age(problem: Problem, wanted: Demand) -> Ints:
 
 
 def _growth_worth(
-    problem: Problem, wanted: Demand, canonical: Ints, start_value: Ints, pod_value: Ints, age: Ints, fair: bool
+    problem: Problem, canonical: Ints, start_value: Ints, pod_value: Ints, age: Ints, fair: bool
 ) -> tuple[tuple[Worth, ...], ...]:
     """(T,) worth of each pod set's growth pods in canonical order (formulation.md, growth worth)."""
     growth = problem.set_count - canonical

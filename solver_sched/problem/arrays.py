@@ -1,4 +1,4 @@
-"""The problem of one cycle as integer arrays: what the solver, the greedy baseline, the verifier and the explainer read.
+"""The problem of one cycle as integer arrays, which solver, greedy baseline, verifier and explainer read.
 
 Axes, one letter each:
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from solver_sched.snapshot import Snapshot
 DEFAULT_QUEUE = "default"
 WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
 """Dialects whose PodGroup has no priority class: the job ranks by its highest pod (DESIGN 4, Words)."""
+DEFAULT_SLOTS = 110
+"""Pod slots of a node that names none: the kubelet's `maxPods`."""
 SUM_LIMIT = 2**61
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 
@@ -55,14 +58,16 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
     on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and not pod.finished]
     placement = place(snapshot.nodes, candidates, on_node, snapshot)
     pod_held = {candidates[row].key: reason for row, reason in placement.held.items()}
-    shape_of = {pod.key: int(placement.shape_of[row]) for row, pod in enumerate(candidates) if row not in placement.held}
+    shape_of = {
+        pod.key: int(placement.shape_of[row]) for row, pod in enumerate(candidates) if row not in placement.held
+    }
     for job in open_jobs:
         if not any(pod.key in shape_of for pod in job.pending):
             reasons = [_pod_hold(pod) or pod_held.get(pod.key) for pod in job.pending]
             held[job.key] = next(reason for reason in reasons if reason is not None)
     rows = [job for job in open_jobs if job.key not in held]
 
-    resources = _resource_names(snapshot, candidates, placement)
+    resources = _resource_names(snapshot, placement)
     column = {name: r for r, name in enumerate(resources)}
     # amounts near 2^63 are legal quantities; cut down to what keeps every sum in 64 bits, they still fit nowhere
     vector = _Vectors(column, SUM_LIMIT // (1 + len(snapshot.nodes) + len(snapshot.pods)))
@@ -77,7 +82,8 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
     queue_used = np.zeros((len(queue_row), len(resources)), np.int64)
     residents = [(queue_row[job.queue], pod) for job in jobs if job.queue in queue_row for pod in job.resident]
     vector.add(queue_used, (q for q, _ in residents), [pod for _, pod in residents])
-    foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours])
+    queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
+    foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours] + queueless)
     units = _running_units(jobs, job_row, queue_row, vector)
     grain = _grain(request)
     node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
@@ -249,7 +255,7 @@ def _age_limit(group: PodGroup | None) -> int:
 
 
 def _hold(job: _Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str, str] | None:
-    """Why nothing of the job may be decided on now, as (code, sentence), or None. Only jobs with pending pods matter."""
+    """Why nothing of the job may be decided on now, as (code, sentence), or None. Only pending pods matter."""
     if not job.pending:
         return None
     if job.group is None and job.pending[0].group is not None:
@@ -316,12 +322,12 @@ class _Vectors:
 
     def total(self, pods: Sequence[Pod]) -> Ints:
         """(R,) sum of the requests."""
-        out = np.zeros((1, len(self.column)), np.int64)
+        out: Ints = np.zeros((1, len(self.column)), np.int64)
         self.add(out, (0 for _ in pods), pods)
-        return out[0]
+        return out.reshape(-1)
 
 
-def _resource_names(snapshot: Snapshot, candidates: Sequence[Pod], placement: Placement) -> tuple[str, ...]:
+def _resource_names(snapshot: Snapshot, placement: Placement) -> tuple[str, ...]:
     """cpu, memory and pods first, then everything that a node offers, a pod asks or a queue names, sorted."""
     names = {name for node in snapshot.nodes for name in node.allocatable}
     for needs in {id(pod.needs): pod.needs for pod in snapshot.pods}.values():
@@ -346,6 +352,7 @@ def _node_arrays(
     """Allocatable and free per node (N, R), and the domain columns that domain rules need (N, k)."""
     alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
     for n, node in enumerate(snapshot.nodes):
+        alloc[n, vector.column["pods"]] = DEFAULT_SLOTS
         for name, amount in node.allocatable.items():
             alloc[n, vector.column[name]] = min(amount, vector.most)
     used = np.zeros_like(alloc)
@@ -403,7 +410,8 @@ def _roles(rows: Sequence[_Job]) -> _Roles:
     return out
 
 
-class _Units(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class _Units:
     job: Ints
     queue: Ints
     priority: Ints
@@ -464,7 +472,11 @@ def _per_queue(
 
 def _grain(request: Ints) -> Ints:
     """(R,) greatest common divisor of all requests per resource, 1 where nothing is asked."""
-    return np.maximum(1, np.gcd.reduce(request, axis=0, initial=0)) if len(request) else np.ones(request.shape[1], np.int64)
+    return (
+        np.maximum(1, np.gcd.reduce(request, axis=0, initial=0))
+        if len(request)
+        else np.ones(request.shape[1], np.int64)
+    )
 
 
 def _node_classes(
@@ -495,7 +507,7 @@ def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:
     another resource that all of them ask for runs out. Cutting loses no plan: no set of pods that fits the node
     uses more.
     """
-    out = np.maximum(free, 0)
+    out: Ints = np.maximum(free, 0)
     asked = request[demand > 0]
     if not len(asked):
         return np.zeros_like(out)
@@ -510,4 +522,5 @@ def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:
             values, inverse = np.unique(out[:, other], return_inverse=True)
             cap = np.array([min(int(v * steep), 2**62) for v in values.tolist()], np.int64)
             out[:, r] = np.minimum(out[:, r], cap[inverse.reshape(-1)])
-    return out // grain * grain
+    lattice: Ints = out // grain * grain
+    return lattice

@@ -58,7 +58,9 @@ def _shape_room(problem: Problem, forbidden: Bools) -> Ints:
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
     kinds, size = np.unique(key, axis=0, return_counts=True)
-    single = {int(s) for rule in problem.domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
+    single = {
+        int(s) for rule in problem.domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes
+    }
     for s, request in enumerate(problem.request):
         asked = request > 0
         fits = (kinds[:, 1:][:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(kinds), 2**31)
@@ -70,7 +72,14 @@ def _shape_room(problem: Problem, forbidden: Bools) -> Ints:
 def real_capability(problem: Problem, avail: Ints) -> Ints:
     """(Q, R) min of the queue's capability and what the other queues' guarantees leave of `avail`."""
     others = problem.queue_guarantee.sum(axis=0) - problem.queue_guarantee
-    return np.minimum(problem.queue_capability, np.maximum(avail - others, 0))
+    room: Ints = np.minimum(problem.queue_capability, np.maximum(avail - others, 0))
+    return room
+
+
+def waiting_for_backfill(problem: Problem, backfill: bool) -> Ints:
+    """(J,) request-less pods that no listed action places: they count as ready (volcano-semantics 2.7, IsReady)."""
+    waiting = problem.set_count * problem.shape_best_effort[problem.set_shape] * (not backfill)
+    return np.bincount(problem.set_job, weights=waiting, minlength=len(problem.job_min)).astype(np.int64)
 
 
 def water_fill(avail: int, weight: list[int], floor: list[int], cap: list[int]) -> list[int]:
@@ -88,7 +97,7 @@ def water_fill(avail: int, weight: list[int], floor: list[int], cap: list[int]) 
     for point in points:
         if sum(at(point)) > avail:
             slope = sum(w for w, f, c in zip(weight, floor, cap, strict=True) if w * low >= f and w * low < c)
-            rest = avail - sum(at(low))
+            rest = avail - sum(at(low), Fraction(0))
             level = low + rest / slope if slope and rest > 0 else low
             return [int(x) for x in at(level)]
         low = point
@@ -107,7 +116,7 @@ def proportional(problem: Problem, wanted: Demand) -> Ints:
 
 
 def explicit(problem: Problem, wanted: Demand) -> Ints:
-    """(Q, R) `spec.deserved` between guarantee and real capability, at most what is asked (formulation.md 3, capacity)."""
+    """(Q, R) `spec.deserved` between guarantee and real capability, at most what is asked (formulation.md 3)."""
     given = np.maximum(problem.queue_deserved, 0)
     capped = np.minimum(given, real_capability(problem, wanted.avail))
     return np.minimum(np.maximum(capped, problem.queue_guarantee), wanted.ask)

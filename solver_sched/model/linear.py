@@ -1,0 +1,90 @@
+"""Linear expressions under construction, and the few things the model asks of a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortools.sat.python import cp_model
+
+
+def weighted(variables: Sequence[cp_model.IntVar], coefficients: Sequence[int]) -> cp_model.LinearExpr:
+    """Sum of coefficient x variable."""
+    return cp_model.LinearExpr.weighted_sum(variables, coefficients)
+
+
+def total(variables: Sequence[cp_model.IntVar]) -> cp_model.LinearExpr:
+    """Sum of the variables."""
+    return weighted(variables, [1] * len(variables))
+
+
+def upper(variable: cp_model.IntVar) -> int:
+    """Largest value in the domain of a variable."""
+    return int(variable.proto.domain[1])
+
+
+def fix(variable: cp_model.IntVar, value: int) -> None:
+    """Leave the variable one value."""
+    variable.proto.domain[0] = value
+    variable.proto.domain[1] = value
+
+
+class Terms:
+    """A sum of coefficient x variable plus a constant."""
+
+    __slots__ = ("coefficients", "constant", "variables")
+
+    def __init__(self) -> None:
+        self.variables: list[cp_model.IntVar] = []
+        self.coefficients: list[int] = []
+        self.constant = 0
+
+    def add(self, variable: cp_model.IntVar, coefficient: int) -> None:
+        if coefficient:
+            self.variables.append(variable)
+            self.coefficients.append(int(coefficient))
+
+    def extend(self, other: Terms, factor: int = 1) -> None:
+        if factor:
+            self.variables += other.variables
+            self.coefficients += [factor * c for c in other.coefficients] if factor != 1 else other.coefficients
+            self.constant += factor * other.constant
+
+    def times(self, factor: int) -> Terms:
+        out = Terms()
+        out.extend(self, factor)
+        return out
+
+    def in_steps(self, step: int) -> Terms:
+        """The expression in whole steps; exact while the step divides its coefficients, else each is rounded down."""
+        out = Terms()
+        out.variables = self.variables
+        out.coefficients = [c // step for c in self.coefficients]
+        out.constant = self.constant // step
+        return out
+
+    def linear(self) -> cp_model.LinearExpr:
+        return weighted(self.variables, self.coefficients) + self.constant
+
+    def span(self) -> int:
+        """Largest value the expression can take; variables start at 0."""
+        return self.constant + sum(
+            c * upper(v) for c, v in zip(self.coefficients, self.variables, strict=True) if c > 0
+        )
+
+    def at(self, solution: Sequence[int]) -> int:
+        """Value in a solution (values by variable index)."""
+        return self.constant + sum(
+            c * solution[v.index] for c, v in zip(self.coefficients, self.variables, strict=True)
+        )
+
+    @staticmethod
+    def of(variable: cp_model.IntVar, coefficient: int = 1) -> Terms:
+        out = Terms()
+        out.add(variable, coefficient)
+        return out
+
+    @staticmethod
+    def const(value: int) -> Terms:
+        out = Terms()
+        out.constant = int(value)
+        return out
