@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver_sched.policy import PluginConf, Policy
-from solver_sched.problem.arrays import Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.shares import Demand
 
 
@@ -68,6 +68,10 @@ class Plugin:
     def forbidden(self, problem: Problem) -> dict[str, Bools]:
         """Pairs that are never allowed: predicate code -> (S, K) bool."""
         return {}
+
+    def applies(self, rule: DomainRule) -> bool:
+        """Whether a rule of `problem.domain_rules` is this plugin's and is not switched off."""
+        return rule.plugin == self.name
 
     def minimum(self, problem: Problem) -> Ints | None:
         """Members each job must reach to run, (J,); None = one."""

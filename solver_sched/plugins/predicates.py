@@ -36,8 +36,8 @@ class Predicates(Plugin):
         )
 
     def applies(self, rule: DomainRule) -> bool:
-        """Whether a domain rule applies; its source begins with the code of its predicate."""
-        return self.enabled(rule.source.partition(":")[0])
+        """Whether a domain rule is on; its source begins with the code of its predicate."""
+        return super().applies(rule) and self.enabled(rule.source.partition(":")[0])
 
     def forbidden(self, problem: Problem) -> dict[str, Bools]:
         return {code: mask for code, mask in problem.masks.items() if self.enabled(code)}
@@ -52,6 +52,6 @@ class Predicates(Plugin):
                 pod_set, node, pods = int(plan.pod_set[row]), int(plan.node[row]), int(plan.count[row])
                 text = f"{code}: {pods} pods of pod set {pod_set} on node {node}, which refuses them"
                 yield Violation(self.name, text, job=int(problem.set_job[pod_set]), node=node)
-        mine = [rule for rule in problem.domain_rules if rule.plugin == self.name and self.applies(rule)]
+        mine = [rule for rule in problem.domain_rules if self.applies(rule)]
         for _, message in broken(mine, plan.on_nodes(problem)):
             yield Violation(self.name, message)
