@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from solver_sched.cli.app import main
 
-main()
+if __name__ == "__main__":  # the solver process imports this module again
+    main()

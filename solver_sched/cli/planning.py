@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec.structs import replace
 
 import solver_sched
 from solver_sched.cli.errors import BAD_INPUT, NO, said
@@ -62,7 +61,9 @@ def plan(
     is left to plan.
     """
     chosen = _policy(policy, lenient)
-    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict)
+    snapshot = _snapshot(
+        filename, example, scheduler_name, now, strict=strict, solver=solver if evaluate is None else None
+    )
     if save_snapshot is not None:
         from solver_sched.snapshot import dump
 
@@ -103,7 +104,7 @@ def explain(
     from solver_sched.report.explain import explain_blocks, record, unknown_group
 
     chosen = _policy(policy, lenient)
-    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict)
+    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict, solver=solver)
     result = _planned(snapshot, chosen, solver, time_limit, seed)
     try:
         found = record(result, name)
@@ -124,21 +125,27 @@ def _policy(name: str | None, lenient: bool) -> Policy:
 
 
 def _snapshot(
-    files: list[str] | None, example: bool, scheduler_names: list[str] | None, now: int | None, *, strict: bool
+    files: list[str] | None,
+    example: bool,
+    scheduler_names: list[str] | None,
+    now: int | None,
+    *,
+    strict: bool,
+    solver: Solver | None,
 ) -> Snapshot:
     """What -f or --example name. Raises InputError where nothing is left to plan, with `strict` at any mistake."""
     if not files and not example:
         raise typer.BadParameter("nothing to plan for: give -f PATH (- for stdin), or --example", param_hint="-f")
+    if solver is Solver.optimal:
+        from solver_sched.model.process import warm_up
+
+        warm_up()  # the solver's imports run beside the reading
     with ExitStack() as stack, progress("reading"):
         paths: list[str | Path] = list(files or ())
         if example:
             shipped = resources.files("solver_sched") / "examples" / EXAMPLE
             paths.append(stack.enter_context(resources.as_file(shipped)))
-        snapshot = solver_sched.load_snapshot(paths)
-    if scheduler_names:
-        snapshot = replace(snapshot, scheduler_names=tuple(scheduler_names))
-    if now is not None:
-        snapshot = replace(snapshot, now=now)
+        snapshot = solver_sched.load_snapshot(paths, now=now, scheduler_names=scheduler_names)
     problems = snapshot.problems
     empty = not (snapshot.nodes or snapshot.pods or snapshot.groups)
     if problems and (strict or empty):

@@ -43,8 +43,8 @@ def engine(plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNames
     """Stands in for reading and solving; remembers what it was asked."""
     asked = SimpleNamespace(snapshot=Snapshot(nodes=(Node("n1", {}),)), plan=plan)
 
-    def load(paths: list[str], **_: Any) -> Any:
-        asked.paths = paths
+    def load(paths: list[str], now: int | None, scheduler_names: list[str] | None) -> Any:
+        asked.paths, asked.now, asked.scheduler_names = paths, now, scheduler_names
         return asked.snapshot
 
     def cycle(snapshot: Snapshot, policy: Any, budget: Any, solver: str = "optimal", *_: Any) -> Any:
@@ -53,6 +53,7 @@ def engine(plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNames
 
     monkeypatch.setitem(solver_sched.__dict__, "load_snapshot", load)
     monkeypatch.setitem(solver_sched.__dict__, "run_cycle", cycle)
+    monkeypatch.setattr("solver_sched.model.process.warm_up", lambda: None)
     return asked
 
 
@@ -119,8 +120,8 @@ def test_plan_passes_its_options_on(engine: SimpleNamespace) -> None:
     assert result.exit_code == 0, result.stderr
     assert engine.policy.name == "volcano"
     assert (engine.solver, engine.budget.seconds, engine.budget.seed) == ("greedy", 90.0, 7)
-    assert engine.given.now == 1767323045
-    assert engine.given.scheduler_names == ("x", "y")
+    assert engine.now == 1767323045
+    assert engine.scheduler_names == ["x", "y"]
 
 
 def test_the_policy_may_hold_the_time_limit(engine: SimpleNamespace, tmp_path: Path) -> None:
@@ -179,9 +180,8 @@ def test_a_defect_is_one_line_too(engine: SimpleNamespace, monkeypatch: pytest.M
 def test_a_snapshot_is_saved_as_it_was_planned(engine: SimpleNamespace, tmp_path: Path) -> None:
     from solver_sched.snapshot import load
 
-    run("plan", "-f", "a", "--now", "17", "--save-snapshot", str(tmp_path / "s.json"))
+    run("plan", "-f", "a", "--save-snapshot", str(tmp_path / "s.json"))
     assert load((tmp_path / "s.json").read_bytes()) == engine.given
-    assert engine.given.now == 17
     assert (
         refused("plan", "-f", "a", "--save-snapshot", "/nowhere/s.json") == "/nowhere/s.json: No such file or directory"
     )
