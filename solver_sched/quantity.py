@@ -50,7 +50,7 @@ def amount(resource: str, value: str | float) -> int:
     return number
 
 
-def format(resource: str, number: int) -> str:
+def format(resource: str, number: int) -> str:  # noqa: A001  read as quantity.format
     """The canonical text of an amount: `500m`, `2`, `1536Mi`, `110`. `amount(resource, text) == number`."""
     if is_cpu(resource):
         return str(number // 1000) if number % 1000 == 0 else f"{number}m"

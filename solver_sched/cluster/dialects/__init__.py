@@ -1,0 +1,21 @@
+"""The API families of PodGroups and Queues, one file each."""
+
+from __future__ import annotations
+
+from solver_sched.cluster.dialects import coscheduling, kube_batch, native, volcano
+from solver_sched.cluster.dialects.dialect import Dialect
+
+DIALECTS: tuple[Dialect, ...] = (volcano.DIALECT, kube_batch.DIALECT, coscheduling.DIALECT, native.DIALECT)
+"""Where two families hold a group of the same namespace and name, the earlier one counts."""
+
+BY_VERSION: dict[str, Dialect] = {
+    version: dialect for dialect in DIALECTS for version in (*dialect.versions, *dialect.misprints)
+}
+
+MISPRINTS: dict[str, str] = {wrong: right for dialect in DIALECTS for wrong, right in dialect.misprints.items()}
+
+ANNOTATED: tuple[str, ...] = volcano.DIALECT.versions + kube_batch.DIALECT.versions
+"""Versions whose groups are named by the annotation `scheduling.k8s.io/group-name`."""
+
+LABELLED: tuple[str, ...] = coscheduling.DIALECT.versions
+NATIVE: tuple[str, ...] = native.DIALECT.versions

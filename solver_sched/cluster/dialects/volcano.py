@@ -1,0 +1,127 @@
+"""Volcano: `scheduling.volcano.sh/v1beta1`. A group with rules that are not modelled is held."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from solver_sched.cluster.dialects.dialect import Dialect, created, kept_annotations, named, namespace, read_amounts
+from solver_sched.cluster.objects import PodGroup, Queue
+from solver_sched.cluster.wire import Meta, Wire
+
+
+class _Topology(Wire, rename="camel"):
+    mode: str | None = None
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+class _GroupSpec(Wire, rename="camel"):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    min_resources: dict[str, Raw] | None = None
+    network_topology: _Topology | None = None
+    sub_group_policy: list[Raw] | None = None
+
+
+class _Status(Wire):
+    phase: str | None = None
+
+
+class _Group(Wire):
+    metadata: Meta
+    spec: _GroupSpec | None = None
+    status: _Status | None = None
+
+
+class _Guarantee(Wire):
+    resource: dict[str, Raw] | None = None
+
+
+class _QueueSpec(Wire):
+    weight: int | None = None
+    capability: dict[str, Raw] | None = None
+    deserved: dict[str, Raw] | None = None
+    guarantee: _Guarantee | None = None
+    reclaimable: bool | None = None
+    parent: str | None = None
+    priority: int | None = None
+
+
+class _QueueStatus(Wire):
+    state: str | None = None
+
+
+class _Queue(Wire):
+    metadata: Meta
+    spec: _QueueSpec | None = None
+    status: _QueueStatus | None = None
+
+
+_decode_group = msgspec.json.Decoder(_Group).decode
+_decode_queue = msgspec.json.Decoder(_Queue).decode
+
+
+def _read_group(raw: Raw | bytes, version: str) -> PodGroup:
+    group = _decode_group(raw)
+    spec = group.spec or _GroupSpec()
+    topology = _topology(spec.network_topology)
+    return PodGroup(
+        namespace=namespace(group.metadata),
+        name=named(group.metadata),
+        dialect=version,
+        min_member=1 if spec.min_member is None else spec.min_member,
+        queue=spec.queue or "",
+        min_task_member=spec.min_task_member or {},
+        min_resources=read_amounts("spec.minResources", spec.min_resources),
+        priority_class=spec.priority_class_name or "",
+        phase=(group.status and group.status.phase) or "",
+        created=created(group.metadata),
+        annotations=kept_annotations(group.metadata),
+        topology=topology,
+        hold=_hold(spec, topology),
+    )
+
+
+def _topology(wish: _Topology | None) -> dict[str, str]:
+    """Mode and limit, as strings. Hard without a tier limits nothing, for Volcano too."""
+    if wish is None:
+        return {}
+    found = {"mode": wish.mode or "hard"}
+    if wish.highest_tier_allowed is not None:
+        found["highestTierAllowed"] = str(wish.highest_tier_allowed)
+    if wish.highest_tier_name:
+        found["highestTierName"] = wish.highest_tier_name
+    return found
+
+
+def _hold(spec: _GroupSpec, topology: dict[str, str]) -> str:
+    if spec.sub_group_policy:
+        return f"Unmodelled: spec.subGroupPolicy ({len(spec.sub_group_policy)} sub-groups) is not modelled"
+    tier = topology.get("highestTierAllowed") or topology.get("highestTierName")
+    if tier and topology["mode"] == "hard":
+        return f"Topology: hard network topology up to tier {tier} is not modelled"
+    return ""
+
+
+def _read_queue(raw: Raw | bytes, _version: str) -> Queue:
+    queue = _decode_queue(raw)
+    spec = queue.spec or _QueueSpec()
+    return Queue(
+        name=named(queue.metadata),
+        weight=1 if spec.weight is None else spec.weight,
+        capability=read_amounts("spec.capability", spec.capability),
+        deserved=read_amounts("spec.deserved", spec.deserved),
+        guarantee=read_amounts("spec.guarantee.resource", spec.guarantee.resource if spec.guarantee else None),
+        parent=spec.parent or "",
+        reclaimable=spec.reclaimable is not False,
+        priority=spec.priority or 0,
+        state=(queue.status and queue.status.state) or "Open",
+        created=created(queue.metadata),
+        annotations=kept_annotations(queue.metadata),
+    )
+
+
+DIALECT = Dialect(versions=("scheduling.volcano.sh/v1beta1",), group=_read_group, queue=_read_queue)
