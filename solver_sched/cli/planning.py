@@ -78,7 +78,7 @@ def plan(
         result = _planned(snapshot, chosen, solver, time_limit, seed)
     from solver_sched.report.tables import plan_blocks
 
-    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide))
+    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide, unmet=chosen.unmet()))
     if result.get("violations"):
         raise typer.Exit(NO)
 

@@ -35,6 +35,7 @@ class Argument:
 class Entry:
     """A known plugin or action. `inert` is "" when it has its effect, else why it has none and what happens instead.
 
+    `moot`: having no effect makes no difference, because what it guards against does not happen.
     `arguments`: name as documented, with a last part `*` for any name -> type and default.
     `inert_switches`: switch that would turn on something not modelled -> what happens instead.
     """
@@ -42,6 +43,7 @@ class Entry:
     inert: str = ""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     inert_switches: Mapping[str, str] = field(default_factory=dict)
+    moot: bool = False
 
 
 def _weight(default: int, *, inert: bool = False) -> Argument:
@@ -96,7 +98,7 @@ ACTIONS: Mapping[str, Entry] = {
 PLUGINS: Mapping[str, Entry] = {
     "gang": Entry(),
     "priority": Entry(),
-    "conformance": Entry("nothing is evicted yet, so system pods are safe without it"),
+    "conformance": Entry("nothing is evicted yet, so system pods are safe without it", moot=True),
     "drf": Entry(inert_switches={"hierarchy": "hierarchical shares are not modelled; queues follow proportion"}),
     "proportion": Entry(),
     "capacity": Entry(
@@ -162,8 +164,8 @@ PLUGINS: Mapping[str, Entry] = {
         {"tdm.revocable-zone.*": Argument("string", inert=True), "tdm.evict.period": Argument("duration", inert=True)},
     ),
     "resourcequota": Entry(_ADMITS_ALL),
-    "pdb": Entry("nothing is evicted yet, so no disruption budget is touched"),
-    "cdp": Entry("nothing is evicted yet, so no cool-down is broken"),
+    "pdb": Entry("nothing is evicted yet, so no disruption budget is touched", moot=True),
+    "cdp": Entry("nothing is evicted yet, so no cool-down is broken", moot=True),
     "nodegroup": Entry(
         "queues are not tied to node groups",
         {

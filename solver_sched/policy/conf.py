@@ -265,6 +265,12 @@ class Policy:
                     spelled = conf.spelling.get(name, name)
                     yield f"plugin {conf.name}: argument {spelled}", "not used" if known else "unknown: not used"
 
+    def unmet(self) -> list[str]:
+        """Actions and plugins whose lack of effect makes a difference to the plan."""
+        named = [(f"action {name}", ACTIONS.get(name)) for name in self.actions]
+        named += [(f"plugin {conf.name}", PLUGINS.get(conf.name)) for tier in self.tiers for conf in tier]
+        return [name for name, entry in named if entry is not None and entry.inert and not entry.moot]
+
     def as_dict(self) -> dict[str, Any]:
         """The policy in the file's own format: `load_policy(policy.as_dict()) == policy`."""
         defaults = SolveSettings()

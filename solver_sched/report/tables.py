@@ -15,8 +15,10 @@ SHORT_ROWS = 40
 SHORT_RESOURCES = 4
 
 
-def plan_blocks(plan: Mapping[str, Any], *, wide: bool = False) -> list[Block]:
-    """Summary, pod groups, queues, decisions, levels, and what was left out. `wide`: every row of each."""
+def plan_blocks(plan: Mapping[str, Any], *, wide: bool = False, unmet: Sequence[str] = ()) -> list[Block]:
+    """Summary, pod groups, queues, decisions, levels, and what was left out. `wide`: every row of each. `unmet`: what
+    the policy asks for and nothing follows from.
+    """
     return [
         *summary(plan),
         *pod_groups(plan["podGroups"], wide=wide),
@@ -24,6 +26,11 @@ def plan_blocks(plan: Mapping[str, Any], *, wide: bool = False) -> list[Block]:
         *decisions(plan["decisions"], wide=wide),
         *levels(plan["levels"], wide=wide),
         *left_out(plan, wide=wide),
+        *(
+            [Note(f"the policy names what has no effect yet: {', '.join(unmet)} (see policy check)", "dim")]
+            if unmet
+            else ()
+        ),
     ]
 
 

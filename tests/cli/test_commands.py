@@ -124,6 +124,13 @@ def test_plan_passes_its_options_on(engine: SimpleNamespace) -> None:
     assert engine.scheduler_names == ["x", "y"]
 
 
+def test_plan_says_what_of_the_policy_has_no_effect(engine: SimpleNamespace) -> None:
+    """conformance guards against evictions, and there are none: no difference, no word."""
+    said = run("plan", "-f", "a", "--policy", "kube-batch").stdout.splitlines()[-1]
+    assert said == "the policy names what has no effect yet: action reclaim, action preempt (see policy check)"
+    assert "no effect" not in run("plan", "-f", "a").stdout
+
+
 def test_the_policy_may_hold_the_time_limit(engine: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("solver: {timeLimit: 2s}\n")
     run("plan", "-f", "a", "--policy", str(tmp_path / "p.yaml"))
