@@ -103,30 +103,32 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     for name, job in tiny.jobs.items():
         minimum, role_minimum = _minimum(tiny, job)
         ready = [p for p in job.pods if p.node or p.succeeded]
-        need[name] = max(0, minimum - sum(p.count for p in ready))
-        missing = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in role_minimum.items()}
-        role_need[name] = missing if need[name] > 0 else {}
+        role_need[name] = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in role_minimum.items()}
+        need[name] = max(0, minimum - sum(p.count for p in ready), sum(role_need[name].values()))
     roles = [(name, o) for name in jobs for o in role_need[name]]
     pending_minimum = {name: _canonical(members[name], need[name], role_need[name]) for name in jobs}
 
     # Can start: only what fits the empty cluster asks.
-    room = [
-        sum(_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)) for p, _ in shapes
-    ]
-    counts = {
-        name: sum(min(room[s], sum(t.count for t in sets if (t.job, t.shape) == (name, s))) for s in range(len(shapes)))
-        for name in jobs
-    }
+    predicates = _predicates(tiny, nodes, shapes)
+    room = []
+    for s, (p, _) in enumerate(shapes, 1):
+        repelling = zip(predicates["one_shapes"], predicates["one_dom"].rows, strict=True)
+        single = any(s in alike and len(set(domains)) == len(nodes) for alike, domains in repelling)
+        fits = [_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)]
+        room.append(sum(min(n, 1) if single else n for n in fits))
+    can = [min(t.count, room[t.shape]) for t in sets]
+
+    def fitting(job: str, roles: Iterable[str] | None = None) -> int:
+        return sum(
+            n for t, n in zip(sets, can, strict=True) if t.job == job and (roles is None or t.pods.role in roles)
+        )
+
     startable = {
         name
         for name in jobs
-        if counts[name] >= need[name]
-        and all(
-            sum(min(room[t.shape], t.count) for t in sets if t.job == name and t.pods.role == o) >= n
-            for o, n in role_need[name].items()
-        )
+        if fitting(name) >= need[name] and all(fitting(name, [o]) >= n for o, n in role_need[name].items())
     }
-    can = [t.job in startable and room[t.shape] > 0 for t in sets]
+    can = [n if t.job in startable else 0 for t, n in zip(sets, can, strict=True)]
 
     # Running units: the minimum of a job whose minimum runs, and single pods beyond it.
     units: list[tuple[str, Amounts]] = []
@@ -145,15 +147,13 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         for q in queues
     }
     pending = {
-        q: _sum(
-            _times(t.count, _slot(t.pods))
-            for t, ok in zip(sets, can, strict=True)
-            if ok and tiny.jobs[t.job].queue == q
-        )
+        q: _sum(_times(n, _slot(t.pods)) for t, n in zip(sets, can, strict=True) if tiny.jobs[t.job].queue == q)
         for q in queues
     }
     ask = {q: _sum([used[q], pending[q]]) for q in queues}
     contended = {r: r != "pods" and sum(ask[q].get(r, 0) for q in queues) > avail.get(r, 0) for r in resources}
+    shared = any(contended[r] and sum(ask[q].get(r, 0) > 0 for q in queues) > 1 for r in resources)
+    grain_of = {r: gcd(*(p.request.get(r, 0) for p, _ in shapes)) or 1 for r in resources} | {"pods": 1}
     deserved = {q: {} for q in queues} if not _shares(tiny) else _deserved(tiny, resources, ask, avail)
 
     # Values.
@@ -203,14 +203,15 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         "guar": [tiny.queues[q].guarantee or {} for q in queues],
         "ceil_": [tiny.queues[q].capability or {} for q in queues],
         "avail": [avail],
+        "grain": [grain_of],
     }
     unit_of = {r: gcd(*(row.get(r, 0) for rows in tables.values() for row in rows)) or 1 for r in resources}
     data: dict[str, Any] = {
         name: _table(rows, resources, unit_of, -1 if name == "ceil_" else 0)
         for name, rows in tables.items()
-        if name != "avail"
+        if name not in ("avail", "grain")
     }
-    data["avail"] = [avail.get(r, 0) // unit_of[r] for r in resources]
+    data |= {name: [tables[name][0].get(r, 0) // unit_of[r] for r in resources] for name in ("avail", "grain")}
     data |= {
         "R": len(resources),
         "N": len(nodes),
@@ -245,12 +246,12 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         "rank_name": [f"{priority}{'+' * aged}" for priority, aged in ranks],
         "contended": [contended[r] for r in resources],
         "ceilings": _shares(tiny),
-        "in_share": _shares(tiny) and any(contended.values()),
+        "in_share": _shares(tiny) and shared,
         "drf": "drf" in tiny.plugins,
         "allocate": "allocate" in tiny.actions,
         "backfill": "backfill" in tiny.actions,
     }
-    return data | _predicates(tiny, nodes, shapes), [t.job for t in sets]
+    return data | predicates, [t.job for t in sets]
 
 
 def _resources(tiny: Cluster) -> list[str]:
@@ -464,12 +465,14 @@ def _predicates(tiny: Cluster, nodes: Sequence[str], shapes: Sequence[tuple[Pods
             rules["present"].append([taken[g] > 0 for g in domain])
             rules["may_seed"].append(other == name and not any(taken))
         if job.spread:
-            domain = domains(job.spread[0])
-            rules["spread"].append(of(name))
-            rules["counted"].append(of(name))
-            rules["spread_dom"].append(domain)
-            rules["there"].append(runs(job.pods, domain)[1:])
-            rules["max_skew"].append(job.spread[1])
+            for s in of(name):  # a pod's own selector says which nodes' domains are eligible to it
+                admit = [_admits(tiny, tiny.nodes[n], shapes[s - 1][0]) for n in nodes]
+                domain = [g if ok else 0 for g, ok in zip(domains(job.spread[0]), admit, strict=True)]
+                rules["spread"].append({s})
+                rules["counted"].append(of(name))
+                rules["spread_dom"].append(domain)
+                rules["there"].append(runs(job.pods, domain)[1:])
+                rules["max_skew"].append(job.spread[1])
     if "predicates" not in tiny.plugins:
         rules = {key: [] for key in rules}
     wide = {

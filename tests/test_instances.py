@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,29 +12,18 @@ from tests import reference, tiny
 
 FOLDER = Path(__file__).parent.parent / "models" / "instances"
 INSTANCES = [tiny.read(path) for path in sorted(FOLDER.glob("*.yaml"))]
-
-
-def listed(disputed_in_model: bool) -> list[Any]:
-    """Where the text of the model gives another answer than the right one, the reference cannot agree."""
-    return [
-        pytest.param(
-            instance,
-            id=instance.name,
-            marks=[pytest.mark.xfail(reason=instance.disputed)] if disputed_in_model and instance.disputed else [],
-        )
-        for instance in INSTANCES
-    ]
+each = pytest.mark.parametrize("instance", INSTANCES, ids=lambda instance: instance.name)
 
 
 @pytest.mark.minizinc
-@pytest.mark.parametrize("instance", listed(disputed_in_model=True))
+@each
 def test_reference_agrees_with_the_hand(instance: tiny.Instance) -> None:
     best = reference.optimum(instance.cluster, instance.grain, instance.k)
     assert {name: best.levels.get(name) for name in instance.levels} == instance.levels
     assert {job: best.placed[job] for job in instance.placed} == instance.placed
 
 
-@pytest.mark.parametrize("instance", listed(disputed_in_model=False))
+@each
 def test_plan_is_the_one_worked_out(instance: tiny.Instance) -> None:
     plan = solver_sched.plan(tiny.objects(instance.cluster), tiny.policy(instance.cluster))
     assert not plan["snapshot"]["problems"]

@@ -93,10 +93,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Instance:
-    """A hand-worked cluster. `levels` and `placed` (job -> pods placed) are what the comments of the file work out.
-
-    `disputed`: the number of the written model that gives another answer than the right one, and why.
-    """
+    """A hand-worked cluster. `levels` and `placed` (job -> pods placed) are what the comments of the file work out."""
 
     name: str
     intent: str
@@ -106,7 +103,6 @@ class Instance:
     k: int
     levels: Mapping[str, int]
     placed: Mapping[str, int]
-    disputed: str
 
 
 def amounts(words: Mapping[str, Any]) -> dict[str, int]:
@@ -165,7 +161,6 @@ def read(path: Path) -> Instance:
         words.get("k", 1000),
         words["levels"],
         words["placed"],
-        words.get("disputed", ""),
     )
 
 
