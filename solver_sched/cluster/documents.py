@@ -11,17 +11,20 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 from msgspec import Raw
 
+from solver_sched.cluster import wire
 from solver_sched.errors import InputError
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_heads = msgspec.json.Decoder(wire.Head)
 
 _MARKER = re.compile(rb"^(?:---|\.\.\.)(?:[ \t\r]|$)", re.MULTILINE)
 """Document marks stand in the first column and are marks wherever they stand there, block scalars included."""
@@ -48,13 +51,20 @@ def unpacked(data: bytes) -> bytes:
     return data
 
 
-def documents(data: bytes) -> Iterator[bytes | Raw | InputError]:
-    """The JSON text of every document in `data`, or the error that stands in its place."""
-    found: list[bytes | Raw | InputError] | None
+class Document(NamedTuple):
+    """The JSON text of a document, and its head; head None if it is no mapping, or has a head of wrong types."""
+
+    raw: bytes | Raw
+    head: wire.Head | None
+
+
+def documents(data: bytes) -> Iterator[Document | InputError]:
+    """Every document in `data`, or the error that stands in its place."""
+    found: Sequence[Document | InputError] | None
     start = data[:1024].lstrip()[:1]
     if start in (b"{", b"["):
         try:
-            found = [msgspec.json.decode(data, type=Raw)]
+            found = [document(data)]
         except RecursionError:
             found = [InputError("nested too deep")]
         except msgspec.DecodeError as wrong:
@@ -67,11 +77,23 @@ def documents(data: bytes) -> Iterator[bytes | Raw | InputError]:
     yield from _yaml_documents(data)
 
 
-def _concatenated(data: bytes) -> list[bytes | Raw | InputError] | None:
+def document(raw: bytes | Raw) -> Document:
+    """One JSON text. Raises msgspec.DecodeError where it is none."""
+    try:
+        return Document(raw, _heads.decode(raw))
+    except msgspec.ValidationError:
+        # An array of objects is a list without its envelope. Anything else is no object, if it is JSON at all:
+        # decoding into types stops at the first wrong one.
+        items = msgspec.json.decode(raw, type=list[Raw]) if bytes(raw).lstrip()[:1] == b"[" else None
+        msgspec.json.decode(raw, type=Raw)
+        return Document(raw, wire.Head(kind="List", items=items) if items is not None else None)
+
+
+def _concatenated(data: bytes) -> list[Document | InputError] | None:
     """JSON documents one after another, as `kubectl get -o json >>` leaves them; None if it is something else."""
     text = data.decode(errors="replace")
     decoder = json.JSONDecoder()
-    found: list[bytes | Raw | InputError] = []
+    found: list[Document | InputError] = []
     at = 0
     while at < len(text):
         try:
@@ -82,7 +104,7 @@ def _concatenated(data: bytes) -> list[bytes | Raw | InputError] | None:
             line = text.count("\n", 0, at) + 1
             found.append(InputError(f"not JSON after line {line}: {getattr(wrong, 'msg', 'nested too deep')}"))
             break
-        found.append(text[at:end].encode())
+        found.append(document(text[at:end].encode()))
         at = end + len(text[end:]) - len(text[end:].lstrip())
     return found
 
@@ -101,7 +123,7 @@ def _said(wrong: Exception, data: bytes) -> str:
     return f"not JSON{line}: {message.removeprefix('JSON is malformed: ')}"
 
 
-def _yaml_documents(data: bytes) -> Iterator[bytes | Raw | InputError]:
+def _yaml_documents(data: bytes) -> Iterator[Document | InputError]:
     line = 1
     cuts = [0, *(match.start() for match in _MARKER.finditer(data)), len(data)]
     for begin, end in pairwise(cuts):
@@ -109,7 +131,7 @@ def _yaml_documents(data: bytes) -> Iterator[bytes | Raw | InputError]:
         body = chunk[3:] if begin or _MARKER.match(chunk) else chunk
         if body.lstrip()[:1] in (b"{", b"["):
             try:
-                yield bytes(msgspec.json.decode(body, type=Raw))
+                yield document(body)
                 line += chunk.count(10)
                 continue
             except (msgspec.DecodeError, RecursionError):
@@ -148,15 +170,15 @@ def _entries(body: bytes) -> list[tuple[int, bytes]] | None:
     return entries
 
 
-def _yaml(text: bytes, first_line: int) -> bytes | InputError:
-    """One YAML document as JSON text."""
+def _yaml(text: bytes, first_line: int) -> Document | InputError:
+    """One YAML document."""
     try:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
         finally:
             loader.dispose()
-        return msgspec.json.encode(_Values(len(text)).of(node) if node is not None else None)
+        return document(msgspec.json.encode(_Values(len(text)).of(node) if node is not None else None))
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         where = f"line {first_line + mark.line}: " if mark else ""

@@ -7,6 +7,7 @@ to be admitted, do objects become dicts on the way (`workloads.expand`).
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from solver_sched.cluster import admission, decode, volumes, wire
 from solver_sched.cluster.admission import RULE_KINDS
 from solver_sched.cluster.decode import HOLD, Reader
 from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS
-from solver_sched.cluster.documents import documents, unpacked
+from solver_sched.cluster.documents import Document, document, documents, unpacked
 from solver_sched.cluster.objects import Namespace, PodGroup, VolumeClaim
 from solver_sched.cluster.workloads import WORKLOAD_KINDS, expand
 from solver_sched.errors import InputError
@@ -31,6 +32,9 @@ SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 """What is read of a folder; logs and everything else in a `cluster-info dump` are passed over."""
 
 STDIN = "-"
+
+_START = re.compile(rb'\{\s*"apiVersion":\s*"([\w./-]+)",\s*"kind":\s*"(\w+(?<!List))"')
+"""How kubectl begins an object. Looking for kind and version elsewhere means reading it to its end."""
 
 _V = TypeVar("_V", bound=Struct)
 
@@ -98,7 +102,6 @@ class _Load:
         self.ignored: Counter[str] = Counter()
         self.earlier: list[Snapshot] = []
         self._kinds = msgspec.json.Decoder(wire.Kind)
-        self._heads = msgspec.json.Decoder(wire.Head)
 
     # Texts
 
@@ -137,29 +140,26 @@ class _Load:
         except (TypeError, ValueError, RecursionError) as wrong:
             self._problem(source, f"not plain data: {wrong}")
             return
-        self._document(raw, "", "" if given.get("kind") else source)
+        self._document(document(raw), "", "" if given.get("kind") else source)
 
     def _text(self, data: bytes, source: str) -> None:
         found = False
         try:
-            for document in documents(unpacked(data)):
+            for one in documents(unpacked(data)):
                 found = True
-                if isinstance(document, InputError):
-                    self._problem(source, document.message)
+                if isinstance(one, InputError):
+                    self._problem(source, one.message)
                 else:
-                    self._document(document, source, source)
+                    self._document(one, source, source)
         except InputError as wrong:
             self._problem(source, wrong.message)
             return
         if not found:
             self._problem(source, "empty: expected Kubernetes objects as YAML or JSON")
 
-    def _document(self, raw: Raw | bytes, source: str, told: str, default: wire.Kind | None = None) -> None:
+    def _document(self, given: Document, source: str, told: str, default: wire.Kind | None = None) -> None:
         """One document, or the items of a list. `told`: the source for a complaint about the document as such."""
-        try:
-            head = self._heads.decode(raw)
-        except msgspec.MsgspecError:
-            head = None
+        raw, head = given
         if head is None:
             self._problem(told, "not an object: expected a mapping with apiVersion and kind")
             return
@@ -174,10 +174,10 @@ class _Load:
             self.ignored.update(earlier.ignored)
             return
         kind, version = head.kind, head.api_version
-        if kind and kind.endswith("List") and head.items is not None:
+        if kind and kind.endswith("List"):
             # `kubectl get --raw` and `cluster-info dump` write the kind of the items only once, in front of "List".
             implied = wire.Kind(kind.removesuffix("List") or None, version)
-            for item in head.items:
+            for item in head.items or ():
                 self._item(item, source, told, implied)
             return
         kind = kind or (default.kind if default else None)
@@ -187,6 +187,10 @@ class _Load:
         self._sort(kind, version or (default.api_version if default else None) or "", raw, source)
 
     def _item(self, raw: Raw, source: str, told: str, implied: wire.Kind) -> None:
+        start = _START.match(memoryview(raw)[:200])
+        if start is not None:
+            self._sort(start[2].decode(), start[1].decode(), raw, source)
+            return
         try:
             own = self._kinds.decode(raw)
         except msgspec.MsgspecError:
@@ -194,7 +198,7 @@ class _Load:
             return
         kind = own.kind or implied.kind
         if kind is None or kind.endswith("List"):
-            self._document(raw, source, told, implied)
+            self._document(document(raw), source, told, implied)
         else:
             self._sort(kind, own.api_version or implied.api_version or "", raw, source)
 
