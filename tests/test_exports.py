@@ -17,16 +17,16 @@ import solver_sched
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+README = (ROOT / "README.md").read_text()
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")])
 
 
 def test_every_public_name_is_documented() -> None:
     """`__all__` is the promise: each name has a docstring and stands in the README."""
-    readme = (ROOT / "README.md").read_text()
     names = solver_sched.__all__
     assert {"plan", "load_snapshot", "load_policy", "run_cycle"} <= set(names)
     assert [name for name in names if not inspect.getdoc(getattr(solver_sched, name))] == []
-    assert [name for name in names if f"`{name}`" not in readme] == []
+    assert [name for name in names if f"`{name}`" not in README] == []
 
 
 def test_a_wheel_carries_policies_examples_and_types(tmp_path: Path) -> None:
@@ -112,3 +112,14 @@ def test_paths_in_architecture_exist() -> None:
     assert [
         path for path in sorted(named) if not any((base / path).exists() for base in (ROOT, ROOT / "solver_sched"))
     ] == []
+
+
+def test_the_demo_in_the_readme_is_what_the_demo_prints() -> None:
+    (shown,) = re.findall(r"<!-- demo -->\n```text\n\$ solver-sched (.*?)\n(.*?)\n\.\.\.\n```", README, re.DOTALL)
+    command, table = shown
+    done = subprocess.run(
+        [sys.executable, "-m", "solver_sched.cli", *command.split()], capture_output=True, text=True, check=True
+    )
+    seconds = re.compile(r"; \d.* s.*")  # how long it took
+    printed = seconds.sub("", done.stdout).splitlines()
+    assert [line for line in seconds.sub("", table).splitlines() if line not in printed] == []
