@@ -1,0 +1,8 @@
+"""Reasons: why each group that a plan leaves waiting waits (docs/reasons.md)."""
+
+from __future__ import annotations
+
+from solver_sched.explain.diagnosis import explain
+from solver_sched.explain.reason import FOUND, HELD, Reason
+
+__all__ = ["FOUND", "HELD", "Reason", "explain"]
