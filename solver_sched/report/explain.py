@@ -54,15 +54,19 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
     if queue is not None:
         share = "-" if queue.get("share") is None else f"{queue['share']:.3f}"
         parts = [(part, amounts(queue.get(part) or {})) for part in ("deserved", "allocated", "request")]
-        blocks += [Table(f"Queue {queue['name']}, share {share}", ("PART", "RESOURCES"), parts)]
+        blocks += [Table(f"Queue {queue['name']} after the plan, share {share}", ("PART", "RESOURCES"), parts)]
     return blocks + decisions(found["decisions"], wide=True)
 
 
 def detail_blocks(detail: Mapping[str, Any]) -> Iterator[Block]:
-    """Whatever a reason carries: lists of records become tables, the rest lines; nothing is left out."""
-    plain = {key: value for key, value in detail.items() if not _records(value)}
+    """Whatever a reason carries: lists of records and records of records become tables, the rest lines; nothing is
+    left out.
+    """
+    plain = {key: value for key, value in detail.items() if not _records(value) and not _deep(value)}
     yield from _fields({_words(key): cell(value) for key, value in plain.items()})
     for key, value in detail.items():
+        if _deep(value):
+            yield Table(_words(key), ("FIELD", "VALUE"), [(_words(name), cell(inner)) for name, inner in value.items()])
         if _records(value):
             columns = list(dict.fromkeys(column for row in value for column in row))
             rows = [tuple(cell(row.get(column)) for column in columns) for row in value]
@@ -88,6 +92,10 @@ def _nested(value: object) -> str:
 
 def _records(value: object) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _deep(value: object) -> bool:
+    return isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
 
 
 def _fields(fields: Mapping[str, str]) -> Iterator[Note]:

@@ -166,8 +166,16 @@ PODS  REQUEST            NODES ELIGIBLE  REMOVED   FITS NOW
    3  cpu 1, memory 1Gi               1  Taints 1  2"""
         in shown
     )
-    assert "Queue q, share 0.625" in shown
+    assert "Queue q after the plan, share 0.625" in shown
     assert "deserved   cpu 4, memory 8Gi" in shown
+
+
+def test_a_record_of_records_is_a_table(plan: dict[str, Any]) -> None:
+    plan["podGroups"][1]["reason"]["detail"] = {
+        "queue": {"name": "q", "used": {"cpu": "1", "memory": "2Gi"}, "cap": None}
+    }
+    expected = "Queue\nFIELD  VALUE\nName   q\nUsed   cpu 1, memory 2Gi\nCap    -\n"
+    assert expected in text(explain_blocks(plan, "ml/b"))
 
 
 def test_explain_of_a_group_that_runs_says_where(plan: dict[str, Any]) -> None:
