@@ -167,6 +167,12 @@ class TestPorts:
         assert rule.per_node
         assert rule.source == "Ports: 0.0.0.0:80/TCP"
 
+    def test_two_ports_of_one_pod_are_one_rule_and_a_part_of_a_rule_is_none(self) -> None:
+        # p and q share 80 and 81, r only 80
+        both = (HostPort("", "TCP", 80), HostPort("", "TCP", 81))
+        result = placed([node("n1")], [pod("p", ports=both), pod("q", ports=both), pod("r", ports=both[:1])])
+        assert [rule.shapes.tolist() for rule in result.rules if isinstance(rule, AtMostOne)] == [[0, 1]]
+
     def test_specific_addresses_conflict_only_through_the_pod_on_all_of_them(self) -> None:
         ips = ("10.0.0.1", "10.0.0.2", "0.0.0.0")
         result = placed([node("n1")], [pod(ip, ports=(HostPort(ip, "TCP", 80),)) for ip in ips])
@@ -192,6 +198,12 @@ class TestInterPod:
         assert isinstance(rule, AtMostOne)
         assert (rule.per_node, rule.domain.tolist()) == (False, [0, 0, -1])
 
+    def test_a_node_without_hostname_is_in_no_domain_so_the_rule_is_not_one_per_node(self) -> None:
+        result = placed([node("n1"), Node("n2", {})], [pod(n, app="x", anti_affinity=(term("x"),)) for n in "pq"])
+        (rule,) = result.rules
+        assert isinstance(rule, AtMostOne)
+        assert (rule.per_node, rule.domain.tolist()) == (False, [0, -1])
+
     def test_a_running_pod_is_repelled_by_newcomers_and_repels_them(self) -> None:
         # quiet (on n1) wants no loud pod near it; loud is kept out by a term it does not have itself
         quiet = pod("quiet", "n1", app="quiet", anti_affinity=(term("loud"),))
@@ -207,6 +219,19 @@ class TestInterPod:
         (rule,) = result.rules
         assert isinstance(rule, Exclude)
         assert (rule.left.tolist(), rule.right.tolist()) == ([0], [1])
+
+    def test_two_that_exclude_each_other_are_one_rule(self) -> None:
+        a = pod("a", app="a", anti_affinity=(term("b"),))
+        b = pod("b", app="b", anti_affinity=(term("a"),))
+        assert len(placed([node("n1")], [a, b]).rules) == 1
+
+    def test_exclusions_of_different_pods_are_different_rules(self) -> None:
+        pending = [pod("a", app="a"), pod("b", app="b"), *(pod(f"no-{x}", anti_affinity=(term(x),)) for x in "ab")]
+        result = placed([node("n1")], pending)
+        for pair, allowed in (((0, 2), False), ((1, 3), False), ((0, 3), True), ((1, 2), True)):
+            on_nodes = np.zeros((4, 1), np.int64)
+            on_nodes[list(pair)] = 1
+            assert (not list(broken(result.rules, on_nodes))) == allowed
 
     @pytest.mark.parametrize(
         ("reaches", "fields"),
@@ -270,6 +295,12 @@ class TestInterPod:
         assert isinstance(rule, Require)
         assert (rule.shapes.tolist(), rule.targets.tolist()) == ([0, 1], [0, 1])
 
+    def test_a_node_inside_a_zone_does_not_cross_it(self) -> None:
+        gang = [pod(n, app="g", affinity=(term("g", ZONE), term("g", HOST))) for n in "pq"]
+        result = placed([node("n1", "a"), node("n2", "a"), node("n3", "b")], gang)
+        assert result.held == {}
+        assert sorted(rule.domain.tolist() for rule in result.rules) == [[0, 0, 1], [0, 1, 2]]
+
     def test_the_opener_of_two_crossing_topologies_is_held(self) -> None:
         nodes = [node(f"{z}{r}", z, labels={"rack": r}) for z in "ab" for r in "12"]
         both = (term("g", ZONE), term("g", "rack"))
@@ -321,6 +352,13 @@ class TestSpread:
     def test_a_constraint_that_cannot_be_broken_is_no_rule(self) -> None:
         even = (Spread(ZONE, 2, True, app_is("x")),)
         assert placed([node("n1", "a"), node("n2", "b")], [pod(n, app="x", spread=even) for n in "pq"]).rules == ()
+
+    def test_even_domains_still_break_the_skew_when_there_are_fewer_than_demanded(self) -> None:
+        # 5 + 1 - 0 = 6 > 1, though 5 + 1 - 5 would be fine
+        even = (Spread(ZONE, 1, True, app_is("x"), min_domains=3),)
+        running = [pod(f"{n}-{i}", n, app="x") for n in ("n1", "n2") for i in range(5)]
+        result = placed([node("n1", "a"), node("n2", "b")], [pod("p", app="x", spread=even)], running)
+        assert len(list(broken(result.rules, np.array([[1, 0]])))) == 1
 
     def test_a_wish_to_spread_is_no_rule(self) -> None:
         even = (Spread(ZONE, 1, False, app_is("x")),)
