@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from solver_sched.cluster import wire
 from solver_sched.cluster.dialects import ANNOTATED, BY_VERSION, LABELLED, MISPRINTS, NATIVE
-from solver_sched.cluster.dialects.dialect import kept_annotations, named, namespace
+from solver_sched.cluster.dialects.dialect import TASK_SPEC, kept_annotations, named, namespace
 from solver_sched.cluster.needs import NeedsReader, label_selector
 from solver_sched.cluster.objects import Budget, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Taint
 from solver_sched.cluster.requests import Quantities
@@ -28,7 +28,7 @@ GROUP_NAME_TWIN = "scheduling.volcano.sh/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 MIN_MEMBER = ("scheduling.k8s.io/group-min-member", "scheduling.volcano.sh/group-min-member")
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-TASK_SPEC, TASK_INDEX, TASK_PRIORITY = "volcano.sh/task-spec", "volcano.sh/task-index", "volcano.sh/task-priority"
+TASK_INDEX, TASK_PRIORITY = "volcano.sh/task-index", "volcano.sh/task-priority"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 PREEMPTABLE = "volcano.sh/preemptable"
 HOLD = "solver-sched.io/hold"

@@ -23,7 +23,7 @@ from solver_sched.cluster.admission import RULE_KINDS
 from solver_sched.cluster.decode import HOLD, Reader
 from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS
 from solver_sched.cluster.documents import Document, document, documents, unpacked
-from solver_sched.cluster.objects import Namespace, PodGroup, VolumeClaim
+from solver_sched.cluster.objects import Namespace, Pod, PodGroup, VolumeClaim
 from solver_sched.cluster.workloads import WORKLOAD_KINDS, expand
 from solver_sched.errors import InputError
 from solver_sched.snapshot import DEFAULT_SCHEDULERS, FORMAT, InputProblem, Snapshot, load
@@ -280,9 +280,25 @@ class _Load:
         namespaces = self._values("Namespace", "namespaces", namespace)
         known = {one.name: one for one in (*decode.SYSTEM_CLASSES, *classes.values())}
         reader = Reader(known, queues_of)
-        groups = self._values("PodGroup", "groups", lambda o: reader.group(o.raw, o.version))
+        held: dict[str, _Object] = {}
+
+        def group(one: _Object) -> PodGroup:
+            found = reader.group(one.raw, one.version)
+            if found.hold:
+                held.setdefault(found.key, one)
+            return found
+
+        groups = self._values("PodGroup", "groups", group)
         reader.dialects = {key: group.dialect for key, group in groups.items()}
         pods = self._values("Pod", "pods", lambda o: reader.pod(o.raw, o.hold))
+        members: dict[str, list[Pod]] = {key: [] for key in held}
+        for pod in pods.values() if held else ():
+            if pod.group in members:
+                members[pod.group].append(pod)
+        for key, one in held.items():
+            settle = BY_VERSION[one.version].settle
+            if settle is not None and groups[key].dialect == one.version:
+                groups[key] = settle(one.raw, groups[key], members[key])
         groups = reader.shadows | groups
         queues = self._values("Queue", "queues", lambda o: reader.queue(o.raw, o.version))
         nodes = self._values("Node", "nodes", lambda o: reader.node(o.raw))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from msgspec import Raw
 
 from solver_sched.cluster import wire
-from solver_sched.cluster.objects import PodGroup, Queue, Resources
+from solver_sched.cluster.objects import Pod, PodGroup, Queue, Resources
 from solver_sched.cluster.requests import amounts
 from solver_sched.cluster.wire import Meta, within
+
+TASK_SPEC = "volcano.sh/task-spec"
+"""Label or annotation of a pod: its role."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,14 @@ class Dialect:
     A group without a queue is read with queue "", priority stays None.
     `class_field`: groups of this family can name a priority class, so that one that does not has the default class;
     in other families a group ranks by its pods.
+    `settle`: a second look at a held group, once its pods are known.
     """
 
     versions: tuple[str, ...]
     group: Callable[[Raw | bytes, str], PodGroup]
     queue: Callable[[Raw | bytes, str], Queue] | None = None
     class_field: bool = True
+    settle: Callable[[Raw | bytes, PodGroup, Sequence[Pod]], PodGroup] | None = None
     misprints: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
-from solver_sched.cluster.dialects.dialect import Dialect, created, kept_annotations, named, namespace, read_amounts
-from solver_sched.cluster.objects import PodGroup, Queue
-from solver_sched.cluster.wire import Meta, Wire
+from solver_sched.cluster.dialects.dialect import (
+    TASK_SPEC,
+    Dialect,
+    created,
+    kept_annotations,
+    named,
+    namespace,
+    read_amounts,
+)
+from solver_sched.cluster.needs import label_selector
+from solver_sched.cluster.objects import Pod, PodGroup, Queue
+from solver_sched.cluster.selectors import selects
+from solver_sched.cluster.wire import LabelSelector, Meta, Wire
 
 
 class _Topology(Wire, rename="camel"):
     mode: str | None = None
     highest_tier_allowed: int | None = None
     highest_tier_name: str | None = None
+
+
+class _SubGroups(Wire, rename="camel"):
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    network_topology: _Topology | None = None
 
 
 class _GroupSpec(Wire, rename="camel"):
@@ -23,7 +45,7 @@ class _GroupSpec(Wire, rename="camel"):
     priority_class_name: str | None = None
     min_resources: dict[str, Raw] | None = None
     network_topology: _Topology | None = None
-    sub_group_policy: list[Raw] | None = None
+    sub_group_policy: list[_SubGroups] | None = None
 
 
 class _Status(Wire):
@@ -98,12 +120,38 @@ def _topology(wish: _Topology | None) -> dict[str, str]:
 
 
 def _hold(spec: _GroupSpec, topology: dict[str, str]) -> str:
-    if spec.sub_group_policy:
-        return f"Unmodelled: spec.subGroupPolicy ({len(spec.sub_group_policy)} sub-groups) is not modelled"
-    tier = topology.get("highestTierAllowed") or topology.get("highestTierName")
-    if tier and topology["mode"] == "hard":
-        return f"Topology: hard network topology up to tier {tier} is not modelled"
+    for wish in (topology, *(_topology(part.network_topology) for part in spec.sub_group_policy or ())):
+        tier = wish.get("highestTierAllowed") or wish.get("highestTierName")
+        if tier and wish["mode"] == "hard":
+            return f"Topology: hard network topology up to tier {tier} is not modelled"
+    if any(part.min_sub_groups for part in spec.sub_group_policy or ()):
+        return _SUB_GROUPS
     return ""
+
+
+_SUB_GROUPS = "Unmodelled: spec.subGroupPolicy with minSubGroups is modelled only where minMember takes in all pods"
+
+
+def _settle(raw: Raw | bytes, group: PodGroup, pods: Sequence[Pod]) -> PodGroup:
+    """A gang of all its pods starts whole or not at all: then sub-groups are either all there or can never be."""
+    if group.hold != _SUB_GROUPS or len(pods) > group.min_member:
+        return group
+    policies = (_decode_group(raw).spec or _GroupSpec()).sub_group_policy or []
+    sizes = [Counter[tuple[str, ...]]() for _ in policies]
+    for pod in pods:
+        labels = {TASK_SPEC: pod.role, **pod.labels} if pod.role else pod.labels
+        for size, part in zip(sizes, policies, strict=True):
+            keys = part.match_label_keys or []
+            chosen = part.label_selector is None or selects(label_selector(part.label_selector), labels)
+            if chosen and all(key in labels for key in keys):
+                size[tuple(labels[key] for key in keys)] += 1
+                break  # the first policy that fits counts
+    for k, (size, part) in enumerate(zip(sizes, policies, strict=True)):
+        complete = sum(count >= (part.sub_group_size or 1) for count in size.values())
+        if complete < (part.min_sub_groups or 0):
+            short = f"spec.subGroupPolicy[{k}] needs {part.min_sub_groups} sub-groups and {complete} are complete"
+            return replace(group, hold=f"Unmodelled: {short}")
+    return replace(group, hold="")
 
 
 def _read_queue(raw: Raw | bytes, _version: str) -> Queue:
@@ -124,4 +172,4 @@ def _read_queue(raw: Raw | bytes, _version: str) -> Queue:
     )
 
 
-DIALECT = Dialect(versions=("scheduling.volcano.sh/v1beta1",), group=_read_group, queue=_read_queue)
+DIALECT = Dialect(versions=("scheduling.volcano.sh/v1beta1",), group=_read_group, queue=_read_queue, settle=_settle)
