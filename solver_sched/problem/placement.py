@@ -99,7 +99,7 @@ def place(nodes: Sequence[Node], pending: Sequence[Pod], resident: Sequence[Pod]
     held: dict[int, tuple[str, str]] = {}
     volume_needs: dict[int, VolumeNeeds] = {}
     for row, pod in enumerate(pending):
-        if pod.needs.volume_claims or pod.needs.inline_csi:
+        if pod.needs.volume_claims:
             needs = attached.needs(pod)
             if isinstance(needs, str):
                 held[row] = "Volumes", needs
@@ -324,7 +324,7 @@ def _attach_limits(
         return
     on_node: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for pod in resident:
-        if pod.node is not None and (pod.needs.volume_claims or pod.needs.inline_csi):
+        if pod.node is not None and pod.needs.volume_claims:
             for driver, volume in attached.on_node(pod):
                 on_node[driver].add((table.rows[pod.node], volume))
     for driver in drivers:

@@ -1,6 +1,7 @@
 """Volumes: where a pod's claims can be reached, how many volumes a node attaches, and claims that must not be shared.
 
-VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler.
+VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits of kube-scheduler, which counts claims only: inline
+CSI volumes are no attachments.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Volumes:
 
     def needs(self, pod: Pod) -> VolumeNeeds | str:
         """What the volumes ask, or a sentence why the pod must wait: a claim that is missing, broken or not bound."""
-        if not pod.needs.volume_claims and not pod.needs.inline_csi:
+        if not pod.needs.volume_claims:
             return NO_VOLUMES
         claims = []
         for name in sorted(set(pod.needs.volume_claims)):
@@ -57,7 +58,6 @@ class Volumes:
                 return f"claim {pod.namespace}/{name} is not bound, and its class binds before a pod is placed"
             claims.append(claim)
         attached = Counter(claim.driver for claim in claims if claim.driver)
-        attached.update(pod.needs.inline_csi)
         return VolumeNeeds(
             reach=tuple(dict.fromkeys(claim.nodes for claim in claims if claim.nodes is not None)),
             attached=tuple(sorted(attached.items())),
@@ -67,7 +67,7 @@ class Volumes:
 
     def on_node(self, pod: Pod) -> set[tuple[str, str]]:
         """(driver, volume) that a running pod keeps attached; one volume of several pods counts once per node."""
-        held = {(driver, f"{pod.key}/{row}") for row, driver in enumerate(pod.needs.inline_csi)}
+        held = set()
         for name in pod.needs.volume_claims:
             claim = self._claims.get((pod.namespace, name))
             if claim is not None and claim.driver:
