@@ -55,17 +55,14 @@ def broken(rules: Iterable[DomainRule], on_nodes: Ints) -> Iterator[tuple[Domain
     for rule in rules:
         match rule:
             case AtMostOne():
-                for d, nodes in _domains(rule.domain):
-                    pods = int(on_nodes[np.ix_(rule.shapes, nodes)].sum())
-                    if pods > 1:
-                        yield rule, f"{rule.source}: {pods} pods in domain {d} ({_rows(nodes)}), at most 1 allowed"
+                pods = _inside(rule.domain, on_nodes[rule.shapes])
+                for d in np.flatnonzero(pods > 1).tolist():
+                    yield rule, f"{rule.source}: {pods[d]} pods in {_named(rule.domain, d)}, at most 1 allowed"
             case Exclude():
-                for d, nodes in _domains(rule.domain):
-                    left = int(on_nodes[np.ix_(rule.left, nodes)].sum())
-                    right = int(on_nodes[np.ix_(rule.right, nodes)].sum())
-                    if left and right:
-                        pair = f"{left} and {right} pods that exclude each other"
-                        yield rule, f"{rule.source}: {pair} in domain {d} ({_rows(nodes)})"
+                left, right = (_inside(rule.domain, on_nodes[side]) for side in (rule.left, rule.right))
+                for d in np.flatnonzero((left > 0) & (right > 0)).tolist():
+                    pair = f"{left[d]} and {right[d]} pods that exclude each other"
+                    yield rule, f"{rule.source}: {pair} in {_named(rule.domain, d)}"
             case Require():
                 yield from _unmet(rule, on_nodes)
             case SpreadRule():
@@ -134,20 +131,20 @@ def _others_lowest(here: Ints, counts_as_zero: bool) -> Ints:
 
 
 def _unmet(rule: Require, on_nodes: Ints) -> Iterator[tuple[DomainRule, str]]:
-    helpers = np.setdiff1d(rule.targets, rule.shapes)
-    own = np.intersect1d(rule.targets, rule.shapes)
-    outside = int(on_nodes[np.ix_(rule.shapes, np.flatnonzero(rule.domain < 0))].sum())
+    outside = int(on_nodes[rule.shapes][:, rule.domain < 0].sum())
     if outside:
         yield rule, f"{rule.source}: {outside} pods on nodes without the topology key"
-    opened: list[int] = []
-    for d, nodes in _domains(rule.domain):
-        pods = int(on_nodes[np.ix_(rule.shapes, nodes)].sum())
-        if not pods or rule.present[nodes].any() or on_nodes[np.ix_(helpers, nodes)].any():
-            continue
+    pods = _inside(rule.domain, on_nodes[rule.shapes])
+    helpers = _inside(rule.domain, on_nodes[np.setdiff1d(rule.targets, rule.shapes)])
+    openers = _inside(rule.domain, on_nodes[np.intersect1d(rule.targets, rule.shapes)])
+    running = _inside(rule.domain, rule.present[None, :].astype(np.int64))
+    opened = []
+    for d in np.flatnonzero((pods > 0) & (helpers == 0) & (running == 0)).tolist():
+        where = f"{pods[d]} pods in {_named(rule.domain, d)}"
         if not rule.seed:
-            yield rule, f"{rule.source}: {pods} pods in domain {d} ({_rows(nodes)}) without the pod they require"
-        elif not on_nodes[np.ix_(own, nodes)].any():
-            yield rule, f"{rule.source}: {pods} pods in domain {d} ({_rows(nodes)}), none matches their own term"
+            yield rule, f"{rule.source}: {where} without the pod they require"
+        elif not openers[d]:
+            yield rule, f"{rule.source}: {where}, none matches their own term"
         else:
             opened.append(d)
     if len(opened) > 1:
@@ -155,31 +152,28 @@ def _unmet(rule: Require, on_nodes: Ints) -> Iterator[tuple[DomainRule, str]]:
 
 
 def _uneven(rule: SpreadRule, on_nodes: Ints) -> Iterator[tuple[DomainRule, str]]:
-    outside = int(on_nodes[np.ix_(rule.shapes, np.flatnonzero(rule.domain < 0))].sum())
+    outside = int(on_nodes[rule.shapes][:, rule.domain < 0].sum())
     if outside:
         yield rule, f"{rule.source}: {outside} pods on nodes that are not eligible"
-    members = dict(_domains(rule.domain))
-    count = {
-        d: int(rule.existing[d]) + int(on_nodes[np.ix_(rule.counted, nodes)].sum()) for d, nodes in members.items()
-    }
-    fewest = 0 if len(members) < rule.min_domains else min(count.values(), default=0)
-    for d, nodes in members.items():
-        if on_nodes[np.ix_(rule.shapes, nodes)].any() and count[d] - fewest > rule.max_skew:
-            skew = f"skew {count[d] - fewest} of at most {rule.max_skew}"
-            yield rule, f"{rule.source}: {count[d]} pods in domain {d}, {fewest} in the emptiest: {skew}"
+    count = rule.existing + _inside(rule.domain, on_nodes[rule.counted])
+    fewest = 0 if len(count) < rule.min_domains else int(count.min(initial=np.iinfo(np.int64).max))
+    receives = _inside(rule.domain, on_nodes[rule.shapes]) > 0
+    for d in np.flatnonzero(receives & (count - fewest > rule.max_skew)).tolist():
+        skew = f"skew {count[d] - fewest} of at most {rule.max_skew}"
+        yield rule, f"{rule.source}: {count[d]} pods in domain {d}, {fewest} in the emptiest: {skew}"
 
 
-def _domains(domain: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each domain and the rows of its nodes."""
-    order = np.argsort(domain, kind="stable")
-    starts = np.flatnonzero(np.diff(domain[order], prepend=-2))
-    for nodes in np.split(order, starts[1:]) if len(order) else ():
-        if domain[nodes[0]] >= 0:
-            yield int(domain[nodes[0]]), nodes
+def _inside(domain: Ints, pods: Ints) -> Ints:
+    """(domains,) sum of the rows (_, N) over the nodes of each domain."""
+    inside = domain >= 0
+    # Sums of pods are far below 2^53, so the floats of bincount are exact.
+    weights = pods.sum(axis=0)[inside]
+    return np.bincount(domain[inside], weights, int(domain.max(initial=-1)) + 1).astype(np.int64)
 
 
-def _rows(nodes: Ints) -> str:
-    """Node rows for a message, cut short."""
+def _named(domain: Ints, d: int) -> str:
+    """A domain for a message, its node rows cut short."""
+    nodes = np.flatnonzero(domain == d)
     shown = ", ".join(str(row) for row in nodes[:3])
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return f"{'node' if len(nodes) == 1 else 'nodes'} {shown}{more}"
+    return f"domain {d} ({'node' if len(nodes) == 1 else 'nodes'} {shown}{more})"
