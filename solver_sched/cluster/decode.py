@@ -67,7 +67,7 @@ class Reader:
         self.newest = 0
         self.shadows: dict[str, PodGroup] = {}
         self.unknown_classes: dict[str, str] = {}
-        self.claim_templates: list[tuple[str, str, Raw]] = []
+        self.claim_templates: list[tuple[str, str, wire.ClaimTemplate]] = []
         self._classes = classes
         self._queues = queues
         # Where several claim to be the default, the API server takes the one of the lowest value.
@@ -175,8 +175,9 @@ class Reader:
     def _ephemeral_claims(self, spec: wire.PodSpec, where: str, name: str) -> None:
         """The claims that the ephemeral volume controller would make (KEP-1698)."""
         for volume in spec.volumes or ():
-            if volume.ephemeral is not None and wire.text(volume.ephemeral.volume_claim_template):
-                self.claim_templates.append((where, f"{name}-{volume.name}", volume.ephemeral.volume_claim_template))
+            template = volume.ephemeral.volume_claim_template if volume.ephemeral is not None else None
+            if template is not None:
+                self.claim_templates.append((where, f"{name}-{volume.name}", template))
 
     def _shadow(self, pod: wire.Pod, where: str, annotations: Mapping[str, str], annotation: str) -> str:
         """kube-batch: pods of one controller with `group-min-member` are a gang without a PodGroup object."""

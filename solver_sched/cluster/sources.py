@@ -71,6 +71,11 @@ def read_objects(
     return load_snapshot(objects, now=now, scheduler_names=scheduler_names)
 
 
+_LINE = re.compile(r"[\x00-\x1f\x7f]+")
+_LONGEST = 400
+"""Input may put line breaks or megabytes anywhere, into names too; a problem stays one line."""
+
+
 class _Object(NamedTuple):
     """One object's JSON text. `hold`: why a pod must wait, found while workloads were expanded."""
 
@@ -219,7 +224,9 @@ class _Load:
         self.by_kind[kind].append(_Object(source, raw, version))
 
     def _problem(self, source: str, message: str, thing: str = "", path: str = "") -> None:
-        self.problems.append(InputProblem(source, thing, path, message))
+        self.problems.append(
+            InputProblem(*(_LINE.sub(" ", part)[:_LONGEST] for part in (source, thing, path, message)))
+        )
 
     # Workloads and admission
 
@@ -361,7 +368,7 @@ class _Load:
         self._problem(source, "is given twice and differs: the first one is used", f"{kind} {_key(second)}")
         return first
 
-    def _claims(self, templates: Iterable[tuple[str, str, Raw]]) -> dict[str, VolumeClaim]:
+    def _claims(self, templates: Iterable[tuple[str, str, wire.ClaimTemplate]]) -> dict[str, VolumeClaim]:
         """Claims joined with volumes and classes; those of generic ephemeral volumes that nobody has made yet too."""
         classes = self._values("StorageClass", "", lambda o: volumes.read_class(o.raw))
         stock = self._values("PersistentVolume", "", lambda o: volumes.read_volume(o.raw))
@@ -386,8 +393,12 @@ def _key(value: Any) -> str:
     return value.name if where is None else f"{where}/{value.name}"
 
 
+def _rank(value: Any) -> tuple[str, str]:
+    return getattr(value, "namespace", ""), value.name
+
+
 def _sorted(values: Mapping[str, _V]) -> tuple[_V, ...]:
-    return tuple(sorted(values.values(), key=lambda value: (getattr(value, "namespace", ""), value.name)))  # type: ignore[attr-defined]
+    return tuple(sorted(values.values(), key=_rank))
 
 
 def _called(kind: str, raw: Raw | bytes) -> str:

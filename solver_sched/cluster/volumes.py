@@ -60,10 +60,9 @@ def read_claim(raw: Raw | bytes) -> Claim:
     return Claim(named(body.metadata), namespace(body.metadata), body)
 
 
-def claim_of_template(where: str, name: str, template: Raw) -> Claim:
+def claim_of_template(where: str, name: str, template: wire.ClaimTemplate) -> Claim:
     """The claim that the template of a generic ephemeral volume becomes."""
-    spec = decoded(_templates, template).spec
-    return Claim(name, where, wire.VolumeClaim(wire.Meta(name=name, namespace=where), spec))
+    return Claim(name, where, wire.VolumeClaim(wire.Meta(name=name, namespace=where), template.spec))
 
 
 def read_volume(raw: Raw | bytes) -> Volume:
@@ -182,12 +181,7 @@ def _allowed(storage: wire.StorageClass) -> tuple[NodeTerm, ...] | None:
     )
 
 
-class _Template(wire.Wire):
-    spec: wire.ClaimSpec
-
-
 _claims = msgspec.json.Decoder(wire.VolumeClaim)
-_templates = msgspec.json.Decoder(_Template)
 _volumes = msgspec.json.Decoder(wire.PersistentVolume)
 _storage_classes = msgspec.json.Decoder(wire.StorageClass)
 _csi_nodes = msgspec.json.Decoder(wire.CsiNode)

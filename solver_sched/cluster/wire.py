@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -23,6 +23,10 @@ _T = TypeVar("_T")
 
 ABSENT = Raw(b"")
 """A Raw field that is not there. `null` is treated alike: see `text`."""
+
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+"""The integers of the Kubernetes API, except quantities."""
 
 
 def text(raw: Raw) -> bytes:
@@ -105,7 +109,7 @@ class NodeSelector(Wire, rename="camel"):
 
 
 class PreferredNode(Wire):
-    weight: int
+    weight: Int32
     preference: NodeSelectorTerm
 
 
@@ -124,7 +128,7 @@ class PodAffinityTerm(Wire, rename="camel"):
 
 
 class PreferredPod(Wire, rename="camel"):
-    weight: int
+    weight: Int32
     pod_affinity_term: PodAffinityTerm
 
 
@@ -141,10 +145,10 @@ class Affinity(Wire, rename="camel"):
 
 class SpreadConstraint(Wire, rename="camel"):
     topology_key: str
-    max_skew: int
+    max_skew: Int32
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
     match_label_keys: list[str] | None = None
@@ -174,8 +178,8 @@ class ResourceSpec(Wire):
 
 
 class Port(Wire, rename="camel"):
-    container_port: int = 0
-    host_port: int | None = None
+    container_port: Int32 = 0
+    host_port: Int32 | None = None
     host_ip: str | None = field(name="hostIP", default=None)
     protocol: str | None = None
 
@@ -201,8 +205,18 @@ class CsiVolume(Wire):
     driver: str
 
 
+class ClaimSpec(Wire, rename="camel"):
+    access_modes: list[str] | None = None
+    storage_class_name: str | UnsetType | None = UNSET
+    volume_name: str | None = None
+
+
+class ClaimTemplate(Wire):
+    spec: ClaimSpec
+
+
 class EphemeralVolume(Wire, rename="camel"):
-    volume_claim_template: Raw = ABSENT
+    volume_claim_template: ClaimTemplate | None = None
 
 
 class Volume(Wire, rename="camel"):
@@ -242,7 +256,7 @@ class PodSpec(Wire, rename="camel"):
     tolerations: Raw = ABSENT
     topology_spread_constraints: Raw = ABSENT
     scheduler_name: str | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     host_network: bool | None = None
@@ -304,19 +318,19 @@ class Namespace(Wire):
 
 class PriorityClass(Wire, rename="camel"):
     metadata: Meta
-    value: int
+    value: Int32
     global_default: bool | None = None
     preemption_policy: str | None = None
 
 
 class DisruptionSpec(Wire, rename="camel"):
     selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Int32 | str | None = None
+    max_unavailable: Int32 | str | None = None
 
 
 class DisruptionStatus(Wire, rename="camel"):
-    disruptions_allowed: int | None = None
+    disruptions_allowed: Int32 | None = None
 
 
 class DisruptionBudget(Wire):
@@ -326,13 +340,6 @@ class DisruptionBudget(Wire):
 
 
 # Storage
-
-
-class ClaimSpec(Wire, rename="camel"):
-    access_modes: list[str] | None = None
-    storage_class_name: str | UnsetType | None = UNSET
-    volume_name: str | None = None
-    resources: ResourceSpec | None = None
 
 
 class ClaimStatus(Wire):
@@ -350,7 +357,6 @@ class VolumeAffinity(Wire):
 
 
 class VolumeSpec(Wire, rename="camel"):
-    capacity: dict[str, Raw] | None = None
     access_modes: list[str] | None = None
     storage_class_name: str | None = None
     node_affinity: VolumeAffinity | None = None
@@ -381,7 +387,7 @@ class StorageClass(Wire, rename="camel"):
 
 
 class DriverLimit(Wire):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class Driver(Wire):

@@ -10,11 +10,11 @@ from msgspec import Raw
 
 from solver_sched.cluster.dialects.dialect import Dialect, created, kept_annotations, named, namespace, read_amounts
 from solver_sched.cluster.objects import PodGroup, Queue
-from solver_sched.cluster.wire import Meta, Wire
+from solver_sched.cluster.wire import Int32, Meta, Wire
 
 
 class _GroupSpec(Wire, rename="camel"):
-    min_member: int | None = None
+    min_member: Int32 | None = None
     queue: str | None = None
     priority_class_name: str | None = None
     min_resources: dict[str, Raw] | None = None
@@ -31,7 +31,7 @@ class _Group(Wire):
 
 
 class _QueueSpec(Wire):
-    weight: int | None = None
+    weight: Int32 | None = None
     capability: dict[str, Raw] | None = None
 
 

@@ -11,11 +11,11 @@ from msgspec import Raw
 
 from solver_sched.cluster.dialects.dialect import Dialect, created, kept_annotations, named, namespace
 from solver_sched.cluster.objects import PodGroup
-from solver_sched.cluster.wire import Meta, Wire
+from solver_sched.cluster.wire import Int32, Meta, Wire
 
 
 class _Gang(Wire, rename="camel"):
-    min_count: int
+    min_count: Int32
 
 
 class _Policy(Wire):
@@ -39,7 +39,7 @@ class _Spec(Wire, rename="camel"):
     scheduling_constraints: _Constraints | None = None
     resource_claims: list[_Claim] | None = None
     priority_class_name: str | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     parent_composite_pod_group_name: str | None = None
 
 

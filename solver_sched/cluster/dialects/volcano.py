@@ -21,26 +21,26 @@ from solver_sched.cluster.dialects.dialect import (
 from solver_sched.cluster.needs import label_selector
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
 from solver_sched.cluster.selectors import selects
-from solver_sched.cluster.wire import LabelSelector, Meta, Wire
+from solver_sched.cluster.wire import Int32, LabelSelector, Meta, Wire
 
 
 class _Topology(Wire, rename="camel"):
     mode: str | None = None
-    highest_tier_allowed: int | None = None
+    highest_tier_allowed: Int32 | None = None
     highest_tier_name: str | None = None
 
 
 class _SubGroups(Wire, rename="camel"):
-    sub_group_size: int | None = None
-    min_sub_groups: int | None = None
+    sub_group_size: Int32 | None = None
+    min_sub_groups: Int32 | None = None
     label_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
     network_topology: _Topology | None = None
 
 
 class _GroupSpec(Wire, rename="camel"):
-    min_member: int | None = None
-    min_task_member: dict[str, int] | None = None
+    min_member: Int32 | None = None
+    min_task_member: dict[str, Int32] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
     min_resources: dict[str, Raw] | None = None
@@ -63,13 +63,13 @@ class _Guarantee(Wire):
 
 
 class _QueueSpec(Wire):
-    weight: int | None = None
+    weight: Int32 | None = None
     capability: dict[str, Raw] | None = None
     deserved: dict[str, Raw] | None = None
     guarantee: _Guarantee | None = None
     reclaimable: bool | None = None
     parent: str | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
 
 
 class _QueueStatus(Wire):
