@@ -114,7 +114,10 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     for s, (p, _) in enumerate(shapes, 1):
         repelling = zip(predicates["one_shapes"], predicates["one_dom"].rows, strict=True)
         single = any(s in alike and len(set(domains)) == len(nodes) for alike, domains in repelling)
-        fits = [_fits(node.alloc, p.request) for node in tiny.nodes.values() if _admits(tiny, node, p)]
+        allowed = [
+            tiny.nodes[n] for n, forbidden in zip(nodes, predicates["no"].rows[s - 1], strict=True) if not forbidden
+        ]
+        fits = [_fits(node.alloc, p.request) for node in allowed]
         room.append(sum(min(n, 1) if single else n for n in fits))
     can = [min(t.count, room[t.shape]) for t in sets]
 
