@@ -84,7 +84,9 @@ def run_cycle(
     notes: list[str] = []
     refused: tuple[Violation, ...] = ()
     solution: Solution | None = None
-    if solver == "optimal" and len(problem.set_count):
+    if solver == "optimal" and not len(problem.set_count):
+        solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
+    elif solver == "optimal":
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
         solution, failure = solve_apart(problem, rules, effort, baseline, progress, apart=budget.apart)

@@ -6,14 +6,15 @@ Scores follow volcano-semantics 2.18 and 2.19, in integers: 0..100 per term, tim
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import Ints, Plan, Problem
-from solver_sched.problem.domain_rules import blocked
+from solver_sched.problem.arrays import DomainRule, Ints, Plan, Problem
+from solver_sched.problem.domain_rules import blocked, touched
 
 BASIC = ("cpu", "memory")
 BALANCED = ("cpu", "memory", "nvidia.com/gpu")
@@ -83,7 +84,10 @@ class Loads:
         self._view: dict[int, tuple[int, Ints]] = {}
         self._known: dict[int, Ints] = {}
         self._score: dict[int, NodeScore] = {}
-        self._coupled = {int(s) for rule in rules.domain_rules for s in _touched(rule)}
+        self._coupled: dict[int, list[DomainRule]] = defaultdict(list)
+        for rule in rules.domain_rules:
+            for s in touched(rule):
+                self._coupled[int(s)].append(rule)
 
     @cached_property
     def placed(self) -> Ints:
@@ -96,7 +100,7 @@ class Loads:
         if not len(score):
             return -1
         if shape in self._coupled:
-            score = np.where(blocked(self.rules.domain_rules, self.placed, shape), NO_ROOM, score)
+            score = np.where(blocked(self._coupled[shape], self.placed, shape), NO_ROOM, score)
         node = int(score.argmax())
         return node if score[node] >= 0 else -1
 
@@ -151,14 +155,6 @@ class Loads:
             if used[r] + amount > alloc[r]:
                 return NO_ROOM
         return max(0, scorer.static[kind] + scorer.of(alloc, used))
-
-
-def _touched(rule: object) -> list[int]:
-    """Shapes whose placement a domain rule reads or restricts."""
-    out: list[int] = []
-    for name in ("shapes", "left", "right", "targets", "counted"):
-        out += np.atleast_1d(getattr(rule, name, np.zeros(0, np.int64))).tolist()
-    return out
 
 
 def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:

@@ -27,7 +27,6 @@ DEFAULT_SCHEDULERS = ("solver-sched", "kube-batch", "volcano")
 FORMAT = "solver-sched.io/snapshot/v1alpha1"
 
 
-
 class InputProblem(Struct, frozen=True):
     """One thing in the input that could not be used: where it stood, which field, and what is allowed there."""
 

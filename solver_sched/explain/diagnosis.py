@@ -99,7 +99,7 @@ class _Diagnosis:
         self.amounts = Amounts(index.resources)
         self.quota = Quota(problem, index, rules, plan, self.amounts)
         self.alone = Room(problem, rules)
-        self.beside = Room(problem, rules, plan)
+        self.beside = self.alone.beside(plan)
         self.removal = Removal(problem, rules)
         self.competitors = Competitors(problem, rules, plan)
         self.placed: list[int] = plan.placed(problem).tolist()
@@ -107,6 +107,7 @@ class _Diagnosis:
         self.count, self.shape, self.role = self.gangs.count, self.gangs.shape, self.gangs.role
         self._inactive = self._shapes_without_action()
         self._pod_sets: dict[int, dict[str, Any]] = {}
+        self._rivals: dict[int, dict[str, Any]] = {}
         self._up_to: dict[int, Room] = {}
 
     def of(self, j: int, held: Sequence[_HeldPod]) -> Reason | None:
@@ -145,7 +146,7 @@ class _Diagnosis:
             return _Finding(refusal.code, refusal.clause, self._displaced(self.competitors.in_queue(q)))
         if self.beside.gang(want) >= want.need:
             return self._unsolved(f"fits beside the plan ({self._fit(self.beside, want)})")
-        fits = f"fits alone ({self._fit(self.alone, want)}, {self._fit(self.beside, want)} beside the plan)"
+        fits = f"fits alone ({self._fit(self.alone, want)}, beside the plan {self.beside.gang(want)})"
         return self._competition(j, want, ask, fits, "start")
 
     def _incomplete(self, j: int, held: Sequence[_HeldPod]) -> _Finding | None:
@@ -327,9 +328,7 @@ class _Diagnosis:
         if rank not in self._up_to:
             plan = self.plan
             kept = self.rules.rank[self.problem.set_job[plan.pod_set]] <= rank
-            self._up_to[rank] = Room(
-                self.problem, self.rules, Plan(plan.pod_set[kept], plan.node[kept], plan.count[kept])
-            )
+            self._up_to[rank] = self.alone.beside(Plan(plan.pod_set[kept], plan.node[kept], plan.count[kept]))
         return self._up_to[rank]
 
     # -- pods beyond the minimum ---------------------------------------------------------------------------------
@@ -399,17 +398,17 @@ class _Diagnosis:
         return names([self.index.jobs[k] for k in jobs[:LISTED].tolist()], len(jobs)) or "its own pods"
 
     def _displaced(self, jobs: Ints) -> dict[str, Any]:
-        return {
-            "displacedBy": [
-                {
-                    "podGroup": self.index.jobs[k],
-                    "queue": self.index.queues[int(self.problem.job_queue[k])],
-                    "priority": int(self.problem.job_priority[k]),
-                    "pods": int(self.competitors.pods[k]),
-                }
-                for k in jobs[:LISTED].tolist()
-            ]
-        }
+        return {"displacedBy": [self._rival(k) for k in jobs[:LISTED].tolist()]}
+
+    def _rival(self, k: int) -> dict[str, Any]:
+        if k not in self._rivals:
+            self._rivals[k] = {
+                "podGroup": self.index.jobs[k],
+                "queue": self.index.queues[int(self.problem.job_queue[k])],
+                "priority": int(self.problem.job_priority[k]),
+                "pods": int(self.competitors.pods[k]),
+            }
+        return self._rivals[k]
 
     def _detail(self, j: int, needs: Mapping[int, int], held: Sequence[_HeldPod], found: _Finding) -> dict[str, Any]:
         detail: dict[str, Any] = {"podSets": [self._pod_set(t, needs.get(t, 0)) for t in self.gangs.sets[j]]}

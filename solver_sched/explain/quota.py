@@ -44,9 +44,10 @@ class Quota:
                 held = f"{self.amounts.plain(r, used)} of {self.amounts.text(r, capability)} used"
                 asks = f"asks {self.amounts.plain(r, ask[r])} more"
                 return Refusal("QueueCapability", f"queue {self.index.queues[q]}: {held}, {asks}")
-            refusal = self._guaranteed(q, ask, new, ceiling.guarantee)
-            if refusal is not None:
-                return refusal
+            if ceiling.guarantee.any():
+                refusal = self._guaranteed(q, ask, new, ceiling.guarantee)
+                if refusal is not None:
+                    return refusal
         return None
 
     def at_share(self, q: int, ask: Ints) -> int:

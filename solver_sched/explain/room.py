@@ -1,19 +1,22 @@
 """How many pods of a gang fit at once on the real nodes, beside whatever stands there.
 
-Exact for pods of one shape: per node the smallest quotient over its resources, at most one where they repel each other.
-Several shapes, and rules that couple nodes, are packed first fit, which may miss a packing but never invents one.
+Exact for pods of one shape: per node the smallest quotient over its resources, over the nodes what the rules between
+pods allow. Several shapes, and rules that no formula covers, are packed first fit, which may miss a packing but never
+invents one.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from solver_sched.explain.coupling import Coupling, countable, coupling, most
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, AtMostOne, Bools, DomainRule, Ints, Plan, Problem, Require
-from solver_sched.problem.domain_rules import blocked, touched
+from solver_sched.problem.arrays import EMPTY_PLAN, Bools, DomainRule, Ints, Plan, Problem, Require
+from solver_sched.problem.domain_rules import blocked
 
 UNBOUNDED = 2**31
 
@@ -55,22 +58,26 @@ class Ground:
 class Room:
     """The nodes with the pods of `plan` on them. Answers are cached: one room serves all gangs that ask about it."""
 
-    def __init__(self, problem: Problem, rules: Rules, plan: Plan = EMPTY_PLAN) -> None:
+    def __init__(
+        self, problem: Problem, rules: Rules, plan: Plan = EMPTY_PLAN, coupled: Coupling | None = None
+    ) -> None:
         self.problem, self.rules, self.plan = problem, rules, plan
+        self.coupling = coupling(rules) if coupled is None else coupled
         free = problem.node_free.copy()
         shape = problem.set_shape[plan.pod_set]
         np.subtract.at(free, plan.node, plan.count[:, None] * problem.request[shape])
         self.free = np.ascontiguousarray(np.maximum(free, 0).T)
-        self._standing: Ints | None = None
-        self.coupling: dict[int, list[DomainRule]] = {}  # per shape, the rules that may refuse it a node
-        for rule in rules.domain_rules:
-            for s in _restricted(rule).tolist():
-                self.coupling.setdefault(s, []).append(rule)
         self.size = (problem.request / np.maximum(problem.total, 1)).max(axis=1, initial=0.0)
+        self._standing: Ints | None = None
         self._per_node: dict[int, Ints] = {}
+        self._scarcest: dict[int, int] = {}
         self._shapes: dict[tuple[int, int], int] = {}
         self._gangs: dict[tuple[Want, bool], int] = {}
         self._ground: dict[bytes, Ground] = {}
+
+    def beside(self, plan: Plan) -> Room:
+        """The same nodes with the pods of `plan` instead."""
+        return Room(self.problem, self.rules, plan, self.coupling)
 
     def ground(self, shapes: tuple[int, ...]) -> Ground:
         """Room in sum and at most on the nodes that one of the shapes may use."""
@@ -85,9 +92,9 @@ class Room:
             )
         return self._ground[key]
 
-    def pods(self, shape: int, most: int = UNBOUNDED) -> int:
-        """Pods of one shape that fit at once; counted up to `most` where domain rules couple nodes."""
-        key = (shape, UNBOUNDED if self._independent(shape) else most)
+    def pods(self, shape: int, up_to: int = UNBOUNDED) -> int:
+        """Pods of one shape that fit at once; counted only `up_to` where no formula covers its domain rules."""
+        key = (shape, UNBOUNDED if countable(self.coupling.get(shape, ()), shape) else up_to)
         if key not in self._shapes:
             self._shapes[key] = self._count(*key)
         return self._shapes[key]
@@ -110,20 +117,22 @@ class Room:
 
     def exact(self, want: Want) -> bool:
         """Whether `gang` is the true number and not only one that was found."""
-        return len(want.shapes) == 1 and self._independent(want.shapes[0])
+        return len(want.shapes) == 1 and countable(self.coupling.get(want.shapes[0], ()), want.shapes[0])
 
     def in_the_way(self, want: Want) -> DomainRule | None:
         """The domain rule that closes most of the nodes with room once first fit is stuck; None if none does."""
+        candidates = [rule for shape in want.shapes for rule in self.coupling.get(shape, ())]
+        if len(candidates) <= 1:
+            return candidates[0] if candidates else None
         packing = _Packing(self, coupled=True)
         packing.place(want, largest_first=True)
-        worst: tuple[int, DomainRule] | None = None
+        closed: dict[int, int] = defaultdict(int)
         for shape in want.shapes:
             fits = packing.per_node(shape) > 0
-            for rule in self.coupling.get(shape, []):
-                closed = int((blocked([rule], packing.standing, shape) & fits).sum())
-                if closed and (worst is None or closed > worst[0]):
-                    worst = (closed, rule)
-        return worst[1] if worst is not None else None
+            for rule in self.coupling.get(shape, ()):
+                closed[candidates.index(rule)] += int((blocked([rule], packing.standing, shape) & fits).sum())
+        worst = max(closed, key=lambda i: closed[i])
+        return candidates[worst] if closed[worst] else None
 
     def per_node(self, shape: int) -> Ints:
         """(N,) pods of the shape that each node holds by resources and predicates."""
@@ -140,9 +149,11 @@ class Room:
 
     def scarcest(self, shape: int) -> int:
         """The resource that alone lets the fewest pods of the shape in."""
-        request, eligible = self.problem.request[shape], ~self._forbidden(shape)
-        asked = np.flatnonzero(request).tolist()
-        return min(asked, key=lambda r: int((self.free[r, eligible] // int(request[r])).sum()))
+        if shape not in self._scarcest:
+            request, eligible = self.problem.request[shape], ~self._forbidden(shape)
+            fits = {r: int((self.free[r, eligible] // int(request[r])).sum()) for r in np.flatnonzero(request).tolist()}
+            self._scarcest[shape] = min(fits, key=lambda r: fits[r])
+        return self._scarcest[shape]
 
     def quotients(self, free: Ints, shape: int) -> Ints:
         request = self.problem.request[shape]
@@ -156,19 +167,13 @@ class Room:
         forbidden: Bools = self.rules.forbidden[shape, self.problem.node_kind]
         return forbidden
 
-    def _count(self, shape: int, most: int) -> int:
-        if not self._independent(shape):
-            return _Packing(self, coupled=True).put(shape, most)
-        fits, rules = self.per_node(shape), self.coupling.get(shape, [])
-        if rules:
-            fits = np.where(blocked(rules, self.standing, shape), 0, fits)
-        for rule in rules:
-            fits = np.where(rule.domain >= 0, np.minimum(fits, 1), fits)
-        return int(fits.sum())
-
-    def _independent(self, shape: int) -> bool:
-        """No rule lets a pod of the shape on one node close another node to the next."""
-        return all(isinstance(rule, AtMostOne) and rule.per_node for rule in self.coupling.get(shape, ()))
+    def _count(self, shape: int, up_to: int) -> int:
+        rules = self.coupling.get(shape)
+        if rules is None:
+            return int(self.per_node(shape).sum())
+        if countable(rules, shape):
+            return most(rules, self.per_node(shape), self.standing, shape)
+        return _Packing(self, coupled=True).put(shape, up_to)
 
 
 class _Packing:
@@ -196,12 +201,12 @@ class _Packing:
                 done += self.put(part.shape, min(left[i], want.need - unmet - done))
         return done
 
-    def put(self, shape: int, most: int) -> int:
-        """Place up to `most` pods of a shape; how many."""
+    def put(self, shape: int, up_to: int) -> int:
+        """Place up to `up_to` pods of a shape; how many."""
         if not (self.coupled and shape in self.room.coupling):
-            return self._fill(shape, most)
+            return self._fill(shape, up_to)
         placed = 0
-        while placed < most and (node := self._open_node(shape)) >= 0:
+        while placed < up_to and (node := self._open_node(shape)) >= 0:
             self._move(shape, np.array([node]), np.array([1]))
             placed += 1
         return placed
@@ -210,13 +215,13 @@ class _Packing:
         """(N,) pods of the shape that each node still holds by resources and predicates."""
         return self.room.quotients(self.free, shape)
 
-    def _fill(self, shape: int, most: int) -> int:
+    def _fill(self, shape: int, up_to: int) -> int:
         """Fill nodes to the brim, tightest first."""
         fits = self.per_node(shape)
         order = np.flatnonzero(fits)
         order = order[np.argsort(fits[order], kind="stable")]
         before = np.cumsum(fits[order]) - fits[order]
-        take = np.clip(most - before, 0, fits[order])
+        take = np.clip(up_to - before, 0, fits[order])
         self._move(shape, order, take)
         return int(take.sum())
 
@@ -238,11 +243,6 @@ class _Packing:
         self.free[:, nodes] -= self.room.problem.request[shape][:, None] * pods
         if len(self.standing):
             self.standing[shape, nodes] += pods
-
-
-def _restricted(rule: DomainRule) -> Ints:
-    """Shapes that the rule may refuse a node."""
-    return rule.shapes if isinstance(rule, Require) else touched(rule)
 
 
 def open_kinds(rules: Rules, shapes: Iterable[int]) -> Bools:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -24,18 +24,26 @@ STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
 
 
-@dataclass(slots=True)
-class ClassTerms:
-    """Per position of a class: pods in admitted minimums, in own minimums, growth, own growth; all members together."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """Jobs of a class that start, their minimums and growth per position, the worth of the growth; members summed."""
 
-    admitted: Terms
-    own: Terms
+    started: Terms
     minimum: list[Terms]
-    own_minimum: list[Terms]
     growth: list[Terms]
-    own_growth: list[Terms]
-    worth: Terms = field(default_factory=Terms)
-    own_worth: Terms = field(default_factory=Terms)
+    worth: Terms
+
+    def variables(self) -> list[cp_model.IntVar]:
+        return [v for terms in (self.started, *self.minimum, *self.growth) for v in terms.variables]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ClassTerms:
+    """`own`: inside the queue's share (empty where there are no in-share levels); `over`: beyond; `whole`: both."""
+
+    own: Part
+    over: Part
+    whole: Part
 
 
 Value = Callable[[Terms], int]
@@ -52,6 +60,7 @@ class Ledger:
     def __init__(self, problem: Problem, rules: Rules) -> None:
         self.problem, self.rules = problem, rules
         self.model = cp_model.CpModel()
+        self._range: dict[int, int] = {}
         self.classes = job_classes(problem, rules)
         self.owned = _shared(rules)
         self.terms = [self._class_terms(cls) for cls in self.classes]
@@ -64,85 +73,77 @@ class Ledger:
     # -- variables ----------------------------------------------------------------------------------------------
 
     def int_var(self, upper: int) -> cp_model.IntVar:
-        return self.model.new_int_var(0, int(upper), "")
+        """An integer variable from 0 to `upper`."""
+        out = self.model.new_int_var(0, int(upper), "")
+        self._range[out.index] = int(upper)
+        return out
 
     def _class_terms(self, cls: JobClass) -> ClassTerms:
         n = cls.size
-        if cls.need:
-            admitted = self.int_var(n)
-            own = self.int_var(n) if self.owned else admitted
-            if self.owned:
-                self.model.add(own <= admitted)
-            out = ClassTerms(Terms.of(admitted), Terms.of(own), [], [], [], [])
-        else:
-            out = ClassTerms(Terms.const(n), Terms.const(n), [], [], [], [])
-        if cls.need and cls.rigid:
-            for count in cls.count.tolist():
-                out.minimum.append(Terms.of(admitted, count))
-                out.own_minimum.append(Terms.of(own, count) if self.owned else out.minimum[-1])
-                out.growth.append(Terms())
-                out.own_growth.append(out.growth[-1] if not self.owned else Terms())
-            return out
-        if not cls.need:
-            out.minimum = [Terms() for _ in cls.count]
-            out.own_minimum = [Terms() for _ in cls.count]
+        own = self._part(cls, self.int_var(n) if cls.need and self.owned else None)
+        over = self._part(cls, self.int_var(n) if cls.need else None)
+        whole = Part(
+            _sum(own.started, over.started) if cls.need else Terms.const(n),
+            [_sum(*pair) for pair in zip(own.minimum, over.minimum, strict=True)],
+            [Terms() for _ in cls.count],
+            Terms(),
+        )
+        if own.started.variables:
+            self.model.add(whole.started.linear() <= n)
+        if not (cls.need and cls.rigid):
+            self._growth(cls, own, over, whole)
+        return ClassTerms(own, over, whole)
+
+    def _part(self, cls: JobClass, started: cp_model.IntVar | None) -> Part:
+        """Minimums of the jobs that `started` counts; None: no job starts in this part."""
+        if started is None:
+            minimum = [Terms() for _ in cls.count]
+        elif cls.rigid:
+            minimum = [Terms.of(started, count) for count in cls.count.tolist()]
         elif len(cls.count) == 1:
-            out.minimum = [Terms.of(admitted, cls.need)]
-            out.own_minimum = [Terms.of(own, cls.need)]
+            minimum = [Terms.of(started, cls.need)]
         else:
-            out.minimum = self._mixed_minimum(cls, out.admitted)
-            out.own_minimum = self._mixed_minimum(cls, out.own) if self.owned else out.minimum
-            if self.owned:
-                for inside, whole in zip(out.own_minimum, out.minimum, strict=True):
-                    self.model.add(inside.linear() <= whole.linear())
-        self._growth(cls, out)
-        return out
+            minimum = self._mixed_minimum(cls, Terms.of(started))
+        return Part(
+            Terms.of(started) if started is not None else Terms(), minimum, [Terms() for _ in cls.count], Terms()
+        )
 
     def _mixed_minimum(self, cls: JobClass, started: Terms) -> list[Terms]:
         """m[t] with C3 and C4: exactly `need` pods of whatever sets, at least the role minimums of each role."""
         out = [Terms.of(self.int_var(cls.size * min(int(count), cls.need))) for count in cls.count]
-        total = Terms()
         for part, count in zip(out, cls.count.tolist(), strict=True):
-            total.extend(part)
             self.model.add(part.linear() <= started.times(min(count, cls.need)).linear())
-        self.model.add(total.linear() == started.times(cls.need).linear())
+        self.model.add(_sum(*out).linear() == started.times(cls.need).linear())
         for o, missing in enumerate(cls.role_need):
             if missing:
-                role = Terms()
-                for part, at in zip(out, cls.role.tolist(), strict=True):
-                    if at == o:
-                        role.extend(part)
+                role = _sum(*(part for part, at in zip(out, cls.role.tolist(), strict=True) if at == o))
                 self.model.add(role.linear() >= started.times(missing).linear())
         return out
 
-    def _growth(self, cls: JobClass, out: ClassTerms) -> None:
+    def _growth(self, cls: JobClass, own: Part, over: Part, whole: Part) -> None:
         """e[t], eo[t] in pieces of falling worth; total pods of a set at most its count per started job (C3, C5)."""
+        mixed = cls.need > 0 and len(cls.count) > 1
         for i, count in enumerate(cls.count.tolist()):
-            whole, own = Terms(), Terms()
             # without a mixed minimum the pods left over are known; with one, up to all of the set may be growth
-            free = count - cls.need if cls.need and len(cls.count) == 1 else count
-            for piece in self._cut(cls.worth[i], free):
-                var = self.int_var(piece[0] * cls.size)
-                whole.add(var, 1)
-                out.worth.add(var, piece[1])
-                if cls.need:
-                    self.model.add(var <= out.admitted.times(piece[0]).linear())
-                if self.owned:
-                    inside = self.int_var(piece[0] * cls.size)
-                    own.add(inside, 1)
-                    out.own_worth.add(inside, piece[1])
-                    if cls.need:
-                        self.model.add(inside <= out.own.times(piece[0]).linear())
-            out.growth.append(whole)
-            out.own_growth.append(own if self.owned else whole)
-            if cls.need and len(cls.count) > 1:
-                self.model.add(whole.linear() + out.minimum[i].linear() <= out.admitted.times(count).linear())
-            if self.owned and whole.variables:
-                self.model.add(own.linear() <= whole.linear())
-                if cls.need and len(cls.count) > 1:
-                    self.model.add(own.linear() + out.own_minimum[i].linear() <= out.own.times(count).linear())
-        if not self.owned:
-            out.own_worth = out.worth
+            for pods, each in self._cut(cls.worth[i], count if mixed else count - cls.need):
+                both = Terms()
+                for part in (own, over) if self.owned else (over,):
+                    var = self.int_var(pods * cls.size)
+                    part.growth[i].add(var, 1)
+                    part.worth.add(var, each)
+                    both.add(var, 1)
+                    if part is own and cls.need:
+                        self.model.add(var <= own.started.times(pods).linear())
+                if cls.need or self.owned:
+                    self.model.add(both.linear() <= whole.started.times(pods).linear())
+            whole.growth[i].extend(own.growth[i])
+            whole.growth[i].extend(over.growth[i])
+            if mixed:
+                for part in (own, whole) if self.owned else (whole,):
+                    held = _sum(part.minimum[i], part.growth[i])
+                    self.model.add(held.linear() <= part.started.times(count).linear())
+        whole.worth.extend(own.worth)
+        whole.worth.extend(over.worth)
 
     @staticmethod
     def _cut(pieces: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
@@ -157,6 +158,16 @@ class Ledger:
         """k[u] for every row of running units (u, variable)."""
         return [(u, self.int_var(count)) for u, count in enumerate(self.problem.unit_count.tolist())]
 
+    def open(self, rank: int, beyond: int) -> None:
+        """Let jobs of `rank` and higher start, those of `beyond` and higher also outside their queue's share.
+
+        Everything else keeps the value 0: what a level does not count would only be in its way.
+        """
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            for part, last in ((terms.own, rank), (terms.over, beyond)):
+                for var in part.variables():
+                    var.proto.domain[1] = 0 if cls.rank > last else self._range[var.index]
+
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def own_use(self, queue: int, resource: int, rank: int | None = None) -> Terms:
@@ -168,12 +179,11 @@ class Ledger:
         for cls, terms in zip(self.classes, self.terms, strict=True):
             if cls.queue != queue or (rank is not None and cls.rank > rank):
                 continue
-            if cls.need:
-                out.extend(terms.own, int(cls.held[resource]))
+            out.extend(terms.own.started, int(cls.held[resource]))
             for i, s in enumerate(cls.shape.tolist()):
                 amount = int(p.request[s, resource])
-                out.extend(terms.own_minimum[i], amount)
-                out.extend(terms.own_growth[i], amount)
+                out.extend(terms.own.minimum[i], amount)
+                out.extend(terms.own.growth[i], amount)
         return out
 
     def new_use(self, queue: int, resource: int) -> Terms:
@@ -183,8 +193,8 @@ class Ledger:
             if cls.queue == queue:
                 for i, s in enumerate(cls.shape.tolist()):
                     amount = int(self.problem.request[s, resource])
-                    out.extend(terms.minimum[i], amount)
-                    out.extend(terms.growth[i], amount)
+                    out.extend(terms.whole.minimum[i], amount)
+                    out.extend(terms.whole.growth[i], amount)
         return out
 
     def queues(self) -> list[int]:
@@ -251,14 +261,14 @@ class Ledger:
         out = Terms()
         for cls, terms in zip(self.classes, self.terms, strict=True):
             if cls.need and cls.rank <= rank:
-                out.extend(terms.own if own else terms.admitted, cls.start_value)
+                out.extend((terms.own if own else terms.whole).started, cls.start_value)
         return out
 
     def growth_worth(self, rank: int, own: bool) -> Terms:
         out = Terms()
         for cls, terms in zip(self.classes, self.terms, strict=True):
             if cls.rank <= rank:
-                out.extend(terms.own_worth if own else terms.worth)
+                out.extend((terms.own if own else terms.whole).worth)
         return out
 
     def deficits(self, rank: int) -> list[tuple[cp_model.IntVar, int]]:
@@ -365,16 +375,16 @@ class Ledger:
                 continue
             ages, sizes = np.unique(self.rules.age[cls.jobs], return_counts=True)
             if len(ages) == 1:
-                out.extend(terms.admitted, int(ages[0]))
+                out.extend(terms.whole.started, int(ages[0]))
                 continue
             pieces, older = Terms(), 0
             for age, size in zip(ages[::-1].tolist(), sizes[::-1].tolist(), strict=True):
                 var = self.int_var(size)
                 pieces.add(var, 1)
                 out.add(var, age)
-                self.derived.append((var, _clamped(terms.admitted, older, size)))
+                self.derived.append((var, _clamped(terms.whole.started, older, size)))
                 older += size
-            self.model.add(pieces.linear() == terms.admitted.linear())
+            self.model.add(pieces.linear() == terms.whole.started.linear())
         return out
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -384,19 +394,19 @@ class Ledger:
         out = [Terms() for _ in self.problem.request]
         for cls, terms in zip(self.classes, self.terms, strict=True):
             for i, s in enumerate(cls.shape.tolist()):
-                out[s].extend(terms.minimum[i])
-                out[s].extend(terms.growth[i])
+                out[s].extend(terms.whole.minimum[i])
+                out[s].extend(terms.whole.growth[i])
         return out
 
     def per_set(self, value: Callable[[Terms], int]) -> Ints:
         """(T,) pods to place per pod set in a solution; members of a class in their order, growth by age too."""
         out = np.zeros(len(self.problem.set_job), np.int64)
         for cls, terms in zip(self.classes, self.terms, strict=True):
-            started = value(terms.admitted) if cls.need else cls.size
+            started = value(terms.whole.started)
             if not started:
                 continue
-            minimum = np.array([value(part) for part in terms.minimum], np.int64)
-            growth = np.array([value(part) for part in terms.growth], np.int64)
+            minimum = np.array([value(part) for part in terms.whole.minimum], np.int64)
+            growth = np.array([value(part) for part in terms.whole.growth], np.int64)
             out[cls.sets[:started]] += deal(cls, started, minimum, growth)
         return out
 
@@ -468,6 +478,13 @@ def _raise_to(give: Ints, most: Ints, at: Ints, total: int) -> None:
 def _shared(rules: Rules) -> bool:
     """More than one queue asks for a contended resource; alone, a queue's share is all there is."""
     return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
+
+
+def _sum(*parts: Terms) -> Terms:
+    out = Terms()
+    for part in parts:
+        out.extend(part)
+    return out
 
 
 def _clamped(terms: Terms, low: int, width: int) -> Callable[[Value], int]:

@@ -9,30 +9,44 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from solver_sched.model import mip
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms, fix, upper, weighted
+from solver_sched.model.linear import Terms, upper, weighted
 from solver_sched.model.packing import Cut, Packing, pack, pack_by_columns, pack_most
 from solver_sched.model.placement import Placement
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
 
 CUT_ROUNDS = 12
+MOST_PATTERNS = 2000
+"""A class that no cut settles gets its maximal patterns as columns, if there are no more than this."""
 CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
-EXACT_SECONDS = 0.25
-"""Deterministic seconds spent on closing a level to the last unit, before its gap counts."""
+LEXIMIN_DEPTH = 2
+"""Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
+SMALL = 20_000
+"""Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
 """Part of the budget left that a best-effort level may use."""
 WALL_SAFETY = 3.0
 """The deterministic budget is the limit; the wall clock stops a solve only at this multiple of it."""
+
+
+class Stage(Enum):
+    """How a level is attempted, in this order; the value is the most seconds one attempt gets."""
+
+    DIRECT = 0.1
+    MIP = 2.0
+    PRESOLVED = 60.0
 
 
 class Search:
@@ -59,38 +73,33 @@ class Search:
         if self.incumbent is not None:
             self.incumbent = self._derived(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
-        bound: int | None = objective.span()
+        bound = objective.span()
         allowance = self._allowance(best_effort)
+        stages = [Stage.DIRECT] if best_effort else [Stage.DIRECT, Stage.MIP, Stage.PRESOLVED]
         rounds, walled = 0, False
-        while best is None or bound is None or not self._closed(best, bound, unit):
+        while stages and (best is None or not self._closed(best, bound, unit)):
             if effort >= allowance or rounds > CUT_ROUNDS or self._late():
                 break
-            # exact first, for as long as that is cheap; then to the gap
-            exact = not effort and not best_effort
-            seconds = min(allowance, EXACT_SECONDS) if exact else allowance - effort
-            outcome = self._solve(objective, seconds, 0 if exact else unit, 0.0 if exact else self.effort.gap)
+            stage = stages[0]
+            outcome = self._solve(objective, min(allowance - effort, stage.value), unit, stage)
             effort += outcome.effort
             walled |= outcome.walled
             if outcome.bound is not None:
-                bound = min(bound, outcome.bound) if bound is not None else outcome.bound
-            if outcome.solution is None:
-                if exact and not outcome.proven:
-                    continue
-                break
-            reached = objective.at(outcome.solution)
-            if best is not None and reached <= best:
-                if exact:
-                    continue
-                break
+                bound = min(bound, outcome.bound)
+            reached = None if outcome.solution is None else objective.at(outcome.solution)
+            if outcome.solution is None or reached is None or (best is not None and reached <= best):
+                stages.pop(0)
+                continue
             unpacked = self._accept(outcome.solution)
             if not unpacked:
                 best = reached
+                stages.pop(0)
                 continue
             rounds += 1
             repaired, more = self._repair(objective, outcome.solution, unpacked, best, allowance - effort, unit)
             effort += more
             best = repaired if best is None else max(best, repaired or best)
-            if best is not None and bound is not None and self._closed(best, bound, unit, CLOSE_ENOUGH):
+            if best is not None and self._closed(best, bound, unit, CLOSE_ENOUGH):
                 break
             if best_effort or not self._tighten(outcome.solution, unpacked):
                 break
@@ -140,14 +149,18 @@ class Search:
         effort: float
         walled: bool
 
-    def _solve(self, objective: Terms, seconds: float, unit: int, gap: float) -> Outcome:
+    def _solve(self, objective: Terms, seconds: float, unit: int, stage: Stage) -> Outcome:
+        """One attempt at the level. Seconds are deterministic for CP-SAT and wall for HiGHS."""
+        if stage is Stage.MIP:
+            began = time.perf_counter()
+            answer = mip.maximise(self.model, objective, seconds)
+            took = time.perf_counter() - began
+            return self.Outcome(answer.solution, answer.bound, False, min(took, seconds) / 4, took >= seconds)
         model = self.model
         _clear(model)
+        divisor = math.gcd(*objective.coefficients) if objective.variables else 1
         if objective.variables:
-            divisor = math.gcd(*objective.coefficients)
             model.maximize(weighted(objective.variables, [c // divisor for c in objective.coefficients]))
-        else:
-            divisor = 1
         if self.incumbent is not None:
             hint = model.proto.solution_hint
             assert len(self.incumbent) == len(model.proto.variables)
@@ -157,29 +170,33 @@ class Search:
         parameters = solver.parameters
         parameters.num_workers = 1
         parameters.random_seed = self.effort.seed
-        parameters.max_deterministic_time = max(0.05, seconds)
-        parameters.max_time_in_seconds = WALL_SAFETY * max(0.05, seconds) + 0.5
+        parameters.max_deterministic_time = max(0.02, seconds)
+        parameters.max_time_in_seconds = WALL_SAFETY * max(0.02, seconds) + 0.5
         parameters.presolve_inclusion_work_limit = 0
-        parameters.linearization_level = 2
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0
-        parameters.relative_gap_limit = gap
-        if unit:
-            parameters.absolute_gap_limit = max(0.0, float(unit // divisor) - 0.5)
+        if stage is Stage.DIRECT:
+            # these models are small and tight: without presolve and with a light relaxation they close twice as fast
+            parameters.cp_model_presolve = False
+            parameters.linearization_level = 1
+        else:
+            parameters.linearization_level = 2
+            parameters.relative_gap_limit = self.effort.gap
+            if unit:
+                parameters.absolute_gap_limit = max(0.0, float(unit // divisor) - 0.5)
         status = solver.solve(model)
         response = solver.response_proto
         effort = float(response.deterministic_time)
-        walled = (
-            status in (cp_model.UNKNOWN, cp_model.FEASIBLE) and response.wall_time >= parameters.max_time_in_seconds
-        )
+        late = response.wall_time >= parameters.max_time_in_seconds
         match status:
             case cp_model.OPTIMAL | cp_model.FEASIBLE:
                 bound = objective.constant + divisor * int(np.floor(solver.best_objective_bound + 1e-6))
-                return self.Outcome(list(response.solution), bound, status == cp_model.OPTIMAL, effort, walled)
+                proven = status == cp_model.OPTIMAL
+                return self.Outcome(list(response.solution), bound, proven, effort, late and not proven)
             case cp_model.UNKNOWN:
-                return self.Outcome(None, None, False, effort, walled)
+                return self.Outcome(None, None, False, effort, late)
             case cp_model.INFEASIBLE:
-                return self.Outcome(None, None, True, effort, walled)
+                return self.Outcome(None, None, True, effort, False)
             case _:
                 raise AssertionError(f"CP-SAT calls the model invalid: {model.validate()}")
 
@@ -233,7 +250,7 @@ class Search:
                 var = placement.var[s, c]
                 saved.append((var, upper(var)))
                 var.proto.domain[1] = min(most, upper(var))
-        outcome = self._solve(objective, seconds, unit, self.effort.gap)
+        outcome = self._solve(objective, seconds, unit, Stage.PRESOLVED)
         for var, most in saved:
             var.proto.domain[1] = most
         if outcome.solution is None:
@@ -260,7 +277,7 @@ class Search:
                 placement.add_cut(c, found)
                 added = True
             elif found is None:
-                added |= placement.refine(c)
+                added |= placement.refine(c, MOST_PATTERNS)
             else:
                 self._tried[c, tuple(count)] = (count, found)
                 added = True
@@ -292,8 +309,8 @@ class Search:
         for (s, c), var in self.placement.var.items():
             model.add_hint(var, int(counts[s, c]))
         for cls, terms in zip(self.ledger.classes, self.ledger.terms, strict=True):
-            if cls.need:
-                model.add_hint(terms.admitted.variables[0], int((placed[cls.sets].sum(axis=1) > 0).sum()))
+            for var in terms.over.started.variables:
+                model.add_hint(var, int((placed[cls.sets].sum(axis=1) > 0).sum()))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = self.effort.seed
@@ -345,74 +362,104 @@ def solve(
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
-    `greedy` is the floor and the first incumbent; `improved` gets the incumbent after every level (a caller that may
-    have to kill this process keeps the last).
+    `greedy` is the first incumbent where one level counts all of it; `improved` gets the incumbent after every level
+    (a caller that may have to kill this process keeps the last).
     """
     ledger = Ledger(problem, rules)
-    values = (
-        {level.name: level.value for level in evaluate(problem, rules, greedy, effort)} if greedy is not None else {}
-    )
     search = Search(ledger, Placement(ledger), effort, progress)
-    if greedy is not None:
+    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     if improved is not None:
-        search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results), values))
+        search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    return Solution(_plan(search), tuple(search.results), values)
+    levels = tuple(search.results)
+    values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
+    return Solution(_plan(search), levels, values)
 
 
-def evaluate(problem: Problem, rules: Rules, plan: Plan, effort: Effort) -> tuple[LevelResult, ...]:
-    """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`."""
+def _values(
+    problem: Problem, rules: Rules, plan: Plan, effort: Effort, levels: Sequence[LevelResult]
+) -> dict[str, int]:
+    """What another plan reaches at these levels: all of them in a small model, else up to the first that differs."""
+    size = len(problem.job_min) * len(levels)
+    return {
+        level.name: level.value for level in evaluate(problem, rules, plan, effort, () if size <= SMALL else levels)
+    }
+
+
+def evaluate(
+    problem: Problem, rules: Rules, plan: Plan, effort: Effort, until: Sequence[LevelResult] = ()
+) -> tuple[LevelResult, ...]:
+    """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
+
+    `until`: stop after the first level whose value differs from that of the same name here.
+    """
     ledger = Ledger(problem, rules)
     placed = plan.placed(problem)
     for cls, terms in zip(ledger.classes, ledger.terms, strict=True):
         counts = placed[cls.sets]
         if cls.need:
-            started = int((counts.sum(axis=1) > 0).sum())
-            fix(terms.admitted.variables[0], started)
+            ledger.model.add(terms.whole.started.linear() == int((counts.sum(axis=1) > 0).sum()))
         if not (cls.need and cls.rigid):
             for i in range(len(cls.shape)):
-                ledger.model.add(terms.minimum[i].linear() + terms.growth[i].linear() == int(counts[:, i].sum()))
+                held = terms.whole.minimum[i].linear() + terms.whole.growth[i].linear()
+                ledger.model.add(held == int(counts[:, i].sum()))
     search = Search(ledger, None, effort, None)
-    run_levels(search)
+    wanted = {level.name: level.value for level in until}
+    for result in _levels(search):
+        if result.name in wanted and wanted[result.name] != result.value:
+            break
     return tuple(search.results)
 
 
 def run_levels(search: Search) -> None:
     """Every level of the skeleton, in order."""
+    for _ in _levels(search):
+        pass
+
+
+def _ranks(ledger: Ledger) -> list[int]:
+    return sorted({cls.rank for cls in ledger.classes})
+
+
+def _levels(search: Search) -> Iterator[LevelResult]:
     ledger = search.ledger
-    ranks = sorted({cls.rank for cls in ledger.classes})
-    names = ledger.rules.rank_names
-    search.levels_left = len(ranks) * (5 if ledger.owned else 2)
-    if ledger.owned:
-        for d in ranks:
-            if any(ledger.rules.unit_rank[u] <= d for u, _ in ledger.kept):
-                search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
-            _deficits(search, d, names[d])
-            search.maximise(f"in-share.start>={names[d]}", ledger.start_value(d, own=True))
-            worth = ledger.growth_worth(d, own=True)
-            if worth.variables:
-                search.maximise(f"in-share.grow>={names[d]}", worth)
+    ranks, names = _ranks(ledger), ledger.rules.rank_names
+    last = ranks[-1] if ranks else -1
+    fixed = search.placement is None
+    search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
+    for d in ranks if ledger.owned else ():
+        if not fixed:
+            ledger.open(d, -1)
+        if any(ledger.rules.unit_rank[u] <= d for u, _ in ledger.kept):
+            yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
+        yield from _deficits(search, d, names[d])
+        yield search.maximise(f"in-share.start>={names[d]}", ledger.start_value(d, own=True))
+        worth = ledger.growth_worth(d, own=True)
+        if worth.variables:
+            yield search.maximise(f"in-share.grow>={names[d]}", worth)
     for d in ranks:
-        search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
+        if not fixed:
+            ledger.open(last, d)
+        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
         worth = ledger.growth_worth(d, own=False)
         if worth.variables:
-            search.maximise(f"grow>={names[d]}", worth)
-    search.maximise("disruption", Terms())
+            yield search.maximise(f"grow>={names[d]}", worth)
+    yield search.maximise("disruption", Terms())
     load = ledger.largest_load() if ledger.owned else None
     if load is not None:
-        search.maximise("balance", Terms.of(load, -1), best_effort=True)
-    search.maximise("order", ledger.order_value(), best_effort=True)
+        yield search.maximise("balance", Terms.of(load, -1), best_effort=True)
+    yield search.maximise("order", ledger.order_value(), best_effort=True)
 
 
-def _deficits(search: Search, rank: int, name: str) -> None:
-    """O2: the largest deficit, then the two largest together, ... until what is left is below one unit."""
+def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
+    """O2: the largest deficit, the two largest together, then all; until what is left is below one unit."""
     parts = search.ledger.deficits(rank)
     deficits = [Terms.of(var) for var, _ in parts]
-    for k in range(1, len(parts) + 1):
-        objective = Terms()
-        objective.extend(search.ledger.largest_sum([var for var, _ in parts], k), -1)
-        search.maximise(f"in-share.deficit[{k}]>={name}", objective, unit=min(unit for _, unit in parts))
+    for k in sorted({*range(1, min(len(parts), LEXIMIN_DEPTH) + 1), len(parts)} - {0}):
+        objective = search.ledger.largest_sum([var for var, _ in parts], k).times(-1)
+        unit = min(unit for _, unit in parts)
+        yield search.maximise(f"in-share.deficit[{k}]>={name}", objective, unit=unit)
         if search.incumbent is None:
             return
         left = sorted((search.value(terms), unit) for terms, (_, unit) in zip(deficits, parts, strict=True))

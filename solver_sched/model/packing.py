@@ -317,41 +317,52 @@ def _integral(columns: list[Pattern], size: int, count: Ints) -> Packing | None:
 
 
 def maximal_patterns(node: Bin, limit: Ints, most: int) -> list[Pattern] | None:
-    """Every maximal pattern of one node, or None if there are more than `most`."""
+    """Every maximal pattern of one node, or None if there are more than `most`.
+
+    Depth first, largest shapes first; the last shape takes all that is left. Plain integers: the walk is all overhead.
+    """
+    share = (node.request / np.maximum(node.free, 1)).max(axis=1)
+    order = sorted(range(len(limit)), key=lambda s: (-float(share[s]), s))
+    asked = [[(r, a) for r, a in enumerate(node.request[s].tolist()) if a] for s in range(len(limit))]
+    rivals = [
+        sorted({i for row in node.single[node.single[:, s]] for i in np.flatnonzero(row).tolist()} - {s})
+        if len(node.single)
+        else []
+        for s in range(len(limit))
+    ]
+    alone = [bool(len(node.single)) and bool(node.single[:, s].any()) for s in range(len(limit))]
+    count, free, bound = [0] * len(limit), node.free.tolist(), limit.tolist()
     out: list[Pattern] = []
-    count = [0] * len(limit)
     visits = 0
 
-    def room(s: int, free: Ints) -> int:
-        asked = node.request[s] > 0
-        fits = int((free[asked] // node.request[s][asked]).min()) if asked.any() else int(limit[s])
-        if len(node.single):
-            for row in node.single[node.single[:, s]]:
-                if any(count[i] for i in np.flatnonzero(row).tolist() if i != s):
-                    return 0
-                fits = min(fits, 1)
-        return min(int(limit[s]), fits)
+    def room(s: int) -> int:
+        """More pods of the shape beside what is counted."""
+        if alone[s] and (count[s] or any(count[i] for i in rivals[s])):
+            return 0
+        fits: int = min((free[r] // a for r, a in asked[s]), default=bound[s])
+        return min(fits, 1, bound[s] - count[s]) if alone[s] else min(fits, bound[s] - count[s])
 
-    def walk(s: int, free: Ints) -> bool:
+    def walk(depth: int) -> bool:
         nonlocal visits
         visits += 1
-        if len(out) > most or visits > 50 * most:
+        if visits > 20 * most or len(out) > most:
             return False
-        if s == len(limit):
-            if all(
-                count[i] >= limit[i] or room(i, free) <= (0 if not _single(node, i) else count[i]) for i in range(s)
-            ):
+        if depth == len(order):
+            if not any(room(s) > 0 for s in order):
                 out.append(tuple(count))
             return True
-        for pods in range(room(s, free), -1, -1):
+        s = order[depth]
+        top = room(s)
+        for pods in range(top, -1 if depth + 1 < len(order) else top - 1, -1):
             count[s] = pods
-            if not walk(s + 1, free - pods * node.request[s]):
+            for r, a in asked[s]:
+                free[r] -= pods * a
+            done = walk(depth + 1)
+            for r, a in asked[s]:
+                free[r] += pods * a
+            count[s] = 0
+            if not done:
                 return False
-        count[s] = 0
         return True
 
-    return out if walk(0, node.free.copy()) and len(out) <= most else None
-
-
-def _single(node: Bin, s: int) -> bool:
-    return bool(len(node.single)) and bool(node.single[:, s].any())
+    return out if walk(0) and len(out) <= most else None

@@ -18,7 +18,6 @@ from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
 
 NODE_LIMIT = 2**31
-MOST_PATTERNS = 2000
 
 
 class Placement:
@@ -76,14 +75,26 @@ class Placement:
                 self.model.add(total(columns) == terms.linear())
 
     def _capacity(self) -> None:
+        """C1 summed over each class, and what follows from it for whole pods on single nodes.
+
+        For any step d, floor(request / d) pods' worth per pod sums to at most floor(free / d) on every node (a
+        superadditive function of the row); with d the requests themselves this cuts off most sums that do not pack.
+        """
         p = self.problem
         for c, shapes in self.of_class.items():
             size = int(p.class_size[c])
             for r in range(len(p.total)):
-                row = Terms()
-                for s in shapes:
-                    row.add(self.var[s, c], int(p.request[s, r]))
-                self.ledger.at_most(row, size * int(p.class_free[c, r]))
+                free = int(p.class_free[c, r])
+                requests = p.request[shapes, r].tolist()
+                rows: dict[tuple[int, ...], int] = {}
+                for step in sorted({1, *(a for a in requests if a > 1)}):
+                    counts = tuple(a // step for a in requests)
+                    rows[counts] = min(free // step, rows.get(counts, free))
+                for counts, most in rows.items():
+                    row = Terms()
+                    for s, count in zip(shapes, counts, strict=True):
+                        row.add(self.var[s, c], count)
+                    self.ledger.at_most(row, size * most)
 
     # -- domain rules -------------------------------------------------------------------------------------------
 
@@ -142,13 +153,16 @@ class Placement:
         helpers = np.setdiff1d(rule.targets, rule.shapes)
         present = {int(d) for d in np.unique(rule.domain[rule.present]) if d >= 0}
         able = self._by_domain(helpers, rule.domain)
+        openers = self._by_domain(np.intersect1d(rule.targets, rule.shapes), rule.domain)
         seeds = []
         for d, columns in self._by_domain(rule.shapes, rule.domain).items():
             if d in present:
                 continue
             support = list(able.get(d, []))
             if d >= 0 and rule.seed:
+                # only a pod that matches its own term may open a domain
                 seed = self.model.new_bool_var("")
+                self.model.add(seed <= total(openers.get(d, [])))
                 seeds.append(seed)
                 support.append(seed)
             if d < 0 or not support:
@@ -192,12 +206,12 @@ class Placement:
             row.add(self.var[s, c], weight)
         self.ledger.at_most(row, cut.bound)
 
-    def refine(self, c: int) -> bool:
+    def refine(self, c: int, most: int) -> bool:
         """Give the class exact pattern columns: each node uses one maximal pattern or a part of it; False: too many."""
         if c in self.patterns:
             return False
         node, shapes = self.bin(c)
-        patterns = maximal_patterns(node, self.limit[shapes, c], MOST_PATTERNS)
+        patterns = maximal_patterns(node, self.limit[shapes, c], most)
         if patterns is None:
             return False
         size = int(self.problem.class_size[c])

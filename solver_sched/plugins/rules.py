@@ -20,6 +20,8 @@ from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
 from solver_sched.problem.shares import Demand, demand, waiting_for_backfill
 
+ATTACH = "attachable-volumes-"
+"""Attach limits are slots of a node, like `pods`: they bound what fits, and are no share of the cluster."""
 MAX_GRAIN = 2**26
 VALUE_SUM = 2**30
 """Sum of all values stays below this, so that every row of the model stays clear of 32 bits (OR-Tools #5293)."""
@@ -87,7 +89,8 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     need = np.maximum(0, minimum - problem.job_ready - waiting_for_backfill(problem, policy.runs("backfill")))
     role_need = np.maximum(0, problem.role_min - problem.role_ready) if minimums else np.zeros_like(problem.role_min)
     role_need = role_need * (need[problem.role_job] > 0) if len(role_need) else role_need
-    wanted = demand(problem, forbidden, need, role_need)
+    rules_on = tuple(rule for rule in problem.domain_rules if any(plugin.applies(rule) for plugin in plugins))
+    wanted = demand(problem, forbidden, rules_on, need, role_need)
     entitled = [share for plugin in plugins if (share := plugin.deserved(problem, wanted)) is not None]
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
@@ -106,7 +109,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         plugins=plugins,
         forbidden_by=forbidden_by,
         forbidden=forbidden,
-        domain_rules=tuple(rule for rule in problem.domain_rules if any(rule.plugin == p.name for p in plugins)),
+        domain_rules=rules_on,
         minimum=minimum,
         need=need,
         role_need=role_need,
@@ -173,7 +176,10 @@ class _Values:
     """v(x) = max(1, floor(GRAIN x share(x))), share over every resource but `pods` (formulation.md 2)."""
 
     def __init__(self, problem: Problem, grain: int | None) -> None:
-        self._total = [int(x) if r != problem.pods_row else 0 for r, x in enumerate(problem.total)]
+        self._total = [
+            0 if r == problem.pods_row or problem.resources[r].startswith(ATTACH) else int(x)
+            for r, x in enumerate(problem.total)
+        ]
         if grain is None:
             pods = np.bincount(problem.set_shape, weights=problem.set_count, minlength=len(problem.request))
             shares = sum((int(n) * self._share(x) for n, x in zip(pods, problem.request, strict=True)), Fraction(0))

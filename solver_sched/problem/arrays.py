@@ -32,7 +32,7 @@ class AtMostOne:
 
     `domain` (N,): domain of each node, -1 = the node lacks the topology key (then the rule does not bind there).
     `per_node`: every domain is one node, so a node class may span many domains.
-    `taken` (N,): the domain already holds such a pod; those nodes are also forbidden by the static mask.
+    Domains that already hold such a pod are forbidden by the static mask.
     """
 
     plugin: str

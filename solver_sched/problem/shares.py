@@ -6,13 +6,13 @@ formulation.md, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,9 +32,11 @@ class Demand:
     contended: Bools
 
 
-def demand(problem: Problem, forbidden: Bools, need: Ints, role_need: Ints) -> Demand:
-    """Demand under the predicates `forbidden` (S, K) and minimums `need` (J,), `role_need` (O,)."""
-    room = _shape_room(problem, forbidden)
+def demand(
+    problem: Problem, forbidden: Bools, domain_rules: Sequence[DomainRule], need: Ints, role_need: Ints
+) -> Demand:
+    """Demand under the predicates `forbidden` (S, K), the domain rules and minimums `need` (J,), `role_need` (O,)."""
+    room = _shape_room(problem, forbidden, domain_rules)
     counts = np.minimum(problem.set_count, room[problem.set_shape])
     jobs = len(problem.job_min)
     possible = np.bincount(problem.set_job, weights=counts, minlength=jobs)
@@ -51,16 +53,14 @@ def demand(problem: Problem, forbidden: Bools, need: Ints, role_need: Ints) -> D
     return Demand(room, starts, counts, ask, avail, contended)
 
 
-def _shape_room(problem: Problem, forbidden: Bools) -> Ints:
+def _shape_room(problem: Problem, forbidden: Bools, domain_rules: Sequence[DomainRule]) -> Ints:
     """(S,) pods of each shape that fit on the nodes when empty, one per node where they repel each other."""
     out = np.zeros(len(problem.request), np.int64)
     if not len(problem.node_alloc):
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
     kinds, size = np.unique(key, axis=0, return_counts=True)
-    single = {
-        int(s) for rule in problem.domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes
-    }
+    single = {int(s) for rule in domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
     for s, request in enumerate(problem.request):
         asked = request > 0
         fits = (kinds[:, 1:][:, asked] // request[asked]).min(axis=1) if asked.any() else np.full(len(kinds), 2**31)

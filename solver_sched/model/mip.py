@@ -1,0 +1,72 @@
+"""A second opinion on a level: HiGHS on the same integer model (MathOpt, part of OR-Tools).
+
+CP-SAT is exact and usually first; where a level is nearly a linear program (the largest deficits of many queues), a
+branch and bound on the linear relaxation closes in a fraction of a second what CP-SAT does not (docs/adr/). HiGHS
+computes in floating point, so its solution is checked row by row in integers before it counts, and its bound is
+widened by its own tolerance.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ortools.math_opt.python import mathopt
+from ortools.sat.python import cp_model
+
+from solver_sched.model.linear import Terms
+
+TOLERANCE = 1e-7
+"""Relative width by which a bound is loosened: HiGHS's default feasibility and optimality tolerance."""
+INFINITE = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A solution that keeps every row exactly, or None, and an upper bound on the objective, or None."""
+
+    solution: list[int] | None
+    bound: int | None
+
+
+def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answer:
+    """Maximise `objective` over the linear rows of `model` (which must have no others)."""
+    proto = model.proto
+    copy = mathopt.Model()
+    columns = [copy.add_variable(lb=v.domain[0], ub=v.domain[1], is_integer=True) for v in proto.variables]
+    rows: list[tuple[Sequence[int], Sequence[int], int, int]] = []
+    for constraint in proto.constraints:
+        linear = constraint.linear
+        low, high = linear.domain[0], linear.domain[1]
+        rows.append((list(linear.vars), list(linear.coeffs), low, high))
+        row = copy.add_linear_constraint(
+            lb=float(low) if low > -INFINITE else -math.inf, ub=float(high) if high < INFINITE else math.inf
+        )
+        for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
+            row.set_coefficient(columns[index], row.get_coefficient(columns[index]) + coefficient)
+    copy.objective.is_maximize = True
+    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
+        column = columns[variable.index]
+        copy.objective.set_linear_coefficient(column, copy.objective.get_linear_coefficient(column) + coefficient)
+    result = mathopt.solve(
+        copy,
+        mathopt.SolverType.HIGHS,
+        params=mathopt.SolveParameters(
+            time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=0.0, absolute_gap_tolerance=0.5
+        ),
+    )
+    bound: int | None = None
+    dual = result.best_objective_bound()
+    if math.isfinite(dual):
+        bound = objective.constant + math.floor(dual + TOLERANCE * max(1.0, abs(dual)))
+    if not result.has_primal_feasible_solution():
+        return Answer(None, bound)
+    values = result.variable_values(columns)
+    solution = [round(value) for value in values]
+    exact = all(
+        low <= sum(c * solution[i] for i, c in zip(indices, coefficients, strict=True)) <= high
+        for indices, coefficients, low, high in rows
+    )
+    return Answer(solution if exact else None, bound)
