@@ -58,7 +58,7 @@ def dump(path: Path, nodes: int, pods: int) -> None:
 
 
 def _managed(manager: str, fields: int) -> Json:
-    names = {f'k:{{"uid":"6f0f3d5e-8c1b-4a5e-9d0c-{n:012d}"}}': {".": {}, "f:value": {}} for n in range(fields)}
+    names: Json = {f'k:{{"uid":"6f0f3d5e-8c1b-4a5e-9d0c-{n:012d}"}}': {".": {}, "f:value": {}} for n in range(fields)}
     time = "2026-01-01T00:00:00Z"
     return {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsV1": names}
 
