@@ -342,7 +342,7 @@ def test_a_host_port_taken_this_cycle() -> None:
     told = Told(node("n1", 8), lone("high", needs, priority=9), lone("low", needs, priority=1))
     assert told["low"].code == "DomainRule"
     assert told["low"].message == (
-        "fits alone (1 of 1 pod, beside the plan 0), kept away from ns/high by Ports: 0.0.0.0:80/TCP"
+        "fits alone, kept away from ns/high by Ports: 0.0.0.0:80/TCP"
     )
     assert told["low"].detail["displacedBy"][0]["podGroup"] == "ns/high"
 
@@ -382,7 +382,7 @@ def test_equals_that_are_worth_more() -> None:
         place={**{f"a-{i}": "n1" for i in range(5)}, **{f"b-{i}": "n1" for i in range(5)}},
     )
     assert told["wide"].code == "Lost"
-    assert told["wide"].message.endswith("outweighed by ns/a, ns/b at level start>=0")
+    assert told["wide"].message.endswith("passed over for ns/a, ns/b at level start>=0")
 
 
 def test_a_greedy_plan_names_no_level() -> None:
@@ -405,7 +405,7 @@ def test_a_queue_at_its_share() -> None:
     )
     assert told["a2"].code == "QueueShare"
     assert told["a2"].message == (
-        "queue qa: 2 of its share of 2 cpu used, asks 2 more; "
+        "queue qa uses 2 of its share of 2 cpu, asks 2 more; "
         "fits alone (2 of 2 pods, beside the plan 0), but qb started ns/b within its share"
     )
 
@@ -421,7 +421,7 @@ def test_a_solver_that_stopped_at_a_gap() -> None:
     )
     assert told["b"].code == "Unsolved"
     assert told["b"].message == (
-        "fits beside the plan (1 of 1 pod), but level start>=0 stopped at a gap of 50 % (value 1, bound 2)"
+        "fits beside the plan, but level start>=0 stopped at a gap of 50 % (value 1, bound 2)"
     )
     assert told["b"].detail["level"] == {
         "name": "start>=0", "value": 1, "bound": 2, "status": "FEASIBLE", "gap": 0.5,
@@ -470,7 +470,7 @@ def test_growth_that_lost_to_a_start() -> None:
         levels=(level("start>=1", 2), level("grow>=1", 0)),
     )
     assert told["g"].code == "Lost"
-    assert told["g"].message == "1 of 2 run; one more pod fits alone, outweighed by ns/h at level grow>=1"
+    assert told["g"].message == "1 of 2 run; one more pod fits alone, passed over for ns/h at level grow>=1"
 
 
 def test_nothing_pending_needs_no_reason() -> None:

@@ -145,8 +145,11 @@ class _Diagnosis:
         if refusal is not None:
             return _Finding(refusal.code, refusal.clause, self._displaced(self.competitors.in_queue(q)))
         if self.beside.gang(want) >= want.need:
-            return self._unsolved(f"fits beside the plan ({self._fit(self.beside, want)})")
-        fits = f"fits alone ({self._fit(self.alone, want)}, beside the plan {self.beside.gang(want)})"
+            return self._unsolved("fits beside the plan")
+        fits = "fits alone"
+        if want.need > 1:
+            # told only of gangs that fit alone, so the first number is the need itself
+            fits += f" ({want.need} of {want.need} pods, beside the plan {self.beside.gang(want)})"
         return self._competition(j, want, ask, fits, "start")
 
     def _incomplete(self, j: int, held: Sequence[_HeldPod]) -> _Finding | None:
@@ -272,14 +275,14 @@ class _Diagnosis:
             return self._unsolved(fits)
         if lost_at < rank:
             level = self.levels.name("start", lost_at, in_share=False)
-            return self._lost(fits, took[self.rules.rank[took] <= lost_at], "outranked", level)
+            return self._lost(fits, took[self.rules.rank[took] <= lost_at], "outranked by", level)
         winners = took[self.rules.rank[took] <= rank]
-        return self._lost(fits, winners if len(winners) else took, "outweighed", own_level)
+        return self._lost(fits, winners if len(winners) else took, "passed over for", own_level)
 
     def _lost(self, fits: str, winners: Ints, how: str, level: str | None) -> _Finding:
         at = f" at level {level}" if level is not None else ""
         detail = {**self._displaced(winners), **self.levels.detail(level)}
-        return _Finding("Lost", f"{fits}, {how} by {self._names(winners)}{at}", detail)
+        return _Finding("Lost", f"{fits}, {how} {self._names(winners)}{at}", detail)
 
     def _share(self, j: int, ask: Ints, took: Ints, fits: str) -> _Finding | None:
         """The queue is at its share, and those of other queues that took the room are within theirs."""
@@ -290,9 +293,9 @@ class _Diagnosis:
         if r < 0 or deserved is None or not queues or not self.quota.within_share(queues, r):
             return None
         plain = self.amounts.plain
-        held = f"{plain(r, self.quota.used[q, r])} of its share of {self.amounts.text(r, deserved[q, r])} used"
+        uses = f"uses {plain(r, self.quota.used[q, r])} of its share of {self.amounts.text(r, deserved[q, r])}"
         listed = f"{names([self.index.queues[k] for k in queues])} started {self._names(others)} within its share"
-        clause = f"queue {self.index.queues[q]}: {held}, asks {plain(r, ask[r])} more; {fits}, but {listed}"
+        clause = f"queue {self.index.queues[q]} {uses}, asks {plain(r, ask[r])} more; {fits}, but {listed}"
         return _Finding("QueueShare", clause, self._displaced(others))
 
     def _rule_beside(self, j: int, want: Want, fits: str) -> _Finding | None:
@@ -372,10 +375,6 @@ class _Diagnosis:
         """The pods of a set, in front of a clause."""
         role = self.role[t]
         return f"role {self.index.roles[role]}: " if role >= 0 else f"pod {self.index.set_pods[t][0]}: "
-
-    def _fit(self, room: Room, want: Want) -> str:
-        """`3 of 4 pods`, of which a gang needs 4."""
-        return f"{min(room.gang(want), want.need)} of {want.need} {_plural('pod', want.need)}"
 
     def _scarcest(self, room: Room, want: Want, ask: Ints) -> int:
         """The resource that keeps most pods out where the sums would do."""
