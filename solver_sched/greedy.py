@@ -113,7 +113,8 @@ class _Greedy:
                 now[q] += request
                 before = np.maximum(p.queue_used, ceiling.guarantee).sum(axis=0)
                 after = np.maximum(now, ceiling.guarantee).sum(axis=0)
-                if ((after > np.maximum(p.total - p.foreign, before)) & (request > 0)).any():
+                over = after > np.maximum(p.total - p.foreign, before)
+                if (over & (request > 0) & (ceiling.guarantee.sum(axis=0) > 0)).any():
                     return False
         return True
 

@@ -1,4 +1,4 @@
-"""The levels of formulation.md 6, solved one after another: lock with >=, hint with the whole incumbent, split, cut.
+"""The levels of formulation.md 6 (O1, O2, O3, O5, O6, O9), one after another: lock with >=, hint, split, cut.
 
 The incumbent is always a solution whose classes have been packed onto real nodes. A level that runs out of budget
 leaves it in place; its bound, from a relaxation, stays valid.

@@ -18,6 +18,8 @@ from ortools.sat.python import cp_model
 from solver_sched.model.linear import total, weighted
 from solver_sched.problem.arrays import Bools, Ints
 
+FEW_PATTERNS = 100
+"""Up to this many patterns of a node are listed; beyond, the best is searched for."""
 MOST_COLUMNS = 60
 """Pricing rounds of one column generation; each is a knapsack of a few milliseconds."""
 
@@ -258,8 +260,12 @@ def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[lis
 
 def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
     """The pattern of one node of largest weight, at most `most` pods of each shape; proven optimal."""
-    model = cp_model.CpModel()
     shapes = [s for s, w in enumerate(weight) if w > 0]
+    wanted = np.where(np.array(weight) > 0, most, 0)
+    few = maximal_patterns(node, wanted, FEW_PATTERNS)
+    if few is not None:
+        return max(few, key=lambda pattern: sum(w * x for w, x in zip(weight, pattern, strict=True)))
+    model = cp_model.CpModel()
     out = [0] * len(weight)
     vars_: dict[int, cp_model.IntVar] = {}
     for s in shapes:
@@ -339,8 +345,8 @@ def maximal_patterns(node: Bin, limit: Ints, most: int) -> list[Pattern] | None:
         """More pods of the shape beside what is counted."""
         if alone[s] and (count[s] or any(count[i] for i in rivals[s])):
             return 0
-        fits: int = min((free[r] // a for r, a in asked[s]), default=bound[s])
-        return min(fits, 1, bound[s] - count[s]) if alone[s] else min(fits, bound[s] - count[s])
+        fits = min((free[r] // a for r, a in asked[s]), default=bound[s])
+        return int(min(fits, 1, bound[s] - count[s]) if alone[s] else min(fits, bound[s] - count[s]))
 
     def walk(depth: int) -> bool:
         nonlocal visits

@@ -7,10 +7,12 @@ killed and the last incumbent it sent is the answer.
 from __future__ import annotations
 
 import atexit
-import multiprocessing
+import os
+import socket
+import subprocess
+import sys
 import time
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
 from solver_sched.plugins.rules import Rules
@@ -24,19 +26,27 @@ START_SECONDS = 30.0
 
 
 class Worker:
-    """One child process and the pipe to it."""
+    """One child process and the pipe to it.
+
+    A fresh interpreter, neither forked nor spawned by multiprocessing: a fork would copy the locks of the parent's
+    threads (a live watch), a spawn would run the caller's main script once more.
+    """
 
     def __init__(self) -> None:
-        # spawn, not fork: the parent may hold threads (a live watch) whose locks a fork would copy locked
-        context = multiprocessing.get_context("spawn")
-        self.pipe, child = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(child,), daemon=True)
-        self.process.start()
-        child.close()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter on our own module
+                [sys.executable, "-c", f"from solver_sched.model.process import serve; serve({theirs.fileno()})"],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self.pipe: Connection = Connection(ours.detach())
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.join()
+        self.process.wait()
         self.pipe.close()
 
 
@@ -46,7 +56,7 @@ _warm: list[Worker] = []
 
 def warm_up() -> Worker:
     """The worker; started now if there is none, so that its imports run while the caller still reads input."""
-    if not _warm or not _warm[0].process.is_alive():
+    if not _warm or _warm[0].process.poll() is not None:
         _warm[:] = [Worker()]
     return _warm[0]
 
@@ -95,18 +105,27 @@ def solve_apart(
     return best, lost
 
 
-def _serve(pipe: Connection) -> None:
+def serve(descriptor: int) -> None:
     """The worker's loop: one problem after another until the pipe closes."""
     from solver_sched.model.levels import solve
 
+    pipe: Connection = Connection(descriptor)
     while True:
         try:
             problem, rules, effort, greedy = pipe.recv()
-        except EOFError:
+        except (EOFError, KeyboardInterrupt):
             return
         try:
             pipe.send(None)
             done = solve(problem, rules, effort, pipe.send, greedy, pipe.send)
             pipe.send(("done", done))
-        except (AssertionError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
+        except (
+            AssertionError,
+            ArithmeticError,
+            LookupError,
+            ValueError,
+            TypeError,
+            RuntimeError,
+            MemoryError,
+        ) as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}"))

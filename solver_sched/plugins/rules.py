@@ -88,7 +88,8 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     minimum = minimums[0] if minimums else np.ones_like(problem.job_min)
     need = np.maximum(0, minimum - problem.job_ready - waiting_for_backfill(problem, policy.runs("backfill")))
     role_need = np.maximum(0, problem.role_min - problem.role_ready) if minimums else np.zeros_like(problem.role_min)
-    role_need = role_need * (need[problem.role_job] > 0) if len(role_need) else role_need
+    # roles may lack more than the whole: two of one role run where two of another are missing
+    need = np.maximum(need, np.bincount(problem.role_job, weights=role_need, minlength=len(need)).astype(np.int64))
     rules_on = tuple(rule for rule in problem.domain_rules if any(plugin.applies(rule) for plugin in plugins))
     wanted = demand(problem, forbidden, rules_on, need, role_need)
     entitled = [share for plugin in plugins if (share := plugin.deserved(problem, wanted)) is not None]

@@ -25,7 +25,7 @@ WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
 """Dialects whose PodGroup has no priority class: the job ranks by its highest pod (DESIGN 4, Words)."""
 DEFAULT_SLOTS = 110
 """Pod slots of a node that names none: the kubelet's `maxPods`."""
-SUM_LIMIT = 2**61
+SUM_LIMIT = 2**63 - 1
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 
 
@@ -38,7 +38,7 @@ class _Job(NamedTuple):
     priority: int
     pending: list[Pod]
     resident: list[Pod]
-    succeeded: int
+    succeeded: list[Pod]
 
 
 def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
@@ -69,8 +69,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
 
     resources = _resource_names(snapshot, placement)
     column = {name: r for r, name in enumerate(resources)}
-    # amounts near 2^63 are legal quantities; cut down to what keeps every sum in 64 bits, they still fit nowhere
-    vector = _Vectors(column, SUM_LIMIT // (1 + len(snapshot.nodes) + len(snapshot.pods)))
+    vector = _Vectors(column, _largest_amount(snapshot))
     nodes = _node_arrays(snapshot, on_node, known_nodes, placement, vector)
     request = np.array([vector.of(pod) for pod in placement.representative], np.int64).reshape(-1, len(resources))
     for name, per_shape, _, _ in placement.extra:
@@ -114,7 +113,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         job_queue=_ints(queue_row[job.queue] for job in rows),
         job_priority=_ints(job.priority for job in rows),
         job_min=_ints(_minimum(job) for job in rows),
-        job_ready=_ints(len(job.resident) + job.succeeded for job in rows),
+        job_ready=_ints(len(job.resident) + len(job.succeeded) for job in rows),
         job_created=_ints(_created(job) for job in rows),
         job_age_limit=_ints(_age_limit(job.group) for job in rows),
         job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
@@ -159,7 +158,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
                 job.queue,
                 job.group.phase if job.group is not None else "",
                 _minimum(job),
-                len(job.resident) + job.succeeded,
+                len(job.resident) + len(job.succeeded),
                 len(job.pending),
             )
             for job in jobs
@@ -214,10 +213,12 @@ def _jobs(snapshot: Snapshot, ours: frozenset[str]) -> list[_Job]:
 
 def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list[Pod]) -> _Job:
     """Split the members by what they are to the gang; releasing and failed ones are neither (volcano-semantics 2.7)."""
-    pending, resident, succeeded = [], [], 0
+    pending: list[Pod] = []
+    resident: list[Pod] = []
+    succeeded: list[Pod] = []
     for pod in pods:
         if pod.phase == "Succeeded":
-            succeeded += 1
+            succeeded.append(pod)
         elif pod.terminating or pod.finished:
             continue
         elif pod.node is not None or pod.phase == "Running":
@@ -288,6 +289,19 @@ def _pod_hold(pod: Pod) -> tuple[str, str] | None:
 def _split_hold(text: str) -> tuple[str, str]:
     code, _, sentence = text.partition(": ")
     return (code, sentence) if sentence else ("Held", text)
+
+
+def _largest_amount(snapshot: Snapshot) -> int:
+    """Amounts near 2^63 are legal quantities. Where the sum of all would leave 64 bits, each is cut down to its part
+    of what fits; what is cut still fits on no node but one that is cut as well.
+    """
+    amounts = [amount for node in snapshot.nodes for amount in node.allocatable.values()]
+    seen: dict[int, int] = {}
+    for pod in snapshot.pods:
+        if id(pod.needs) not in seen:
+            seen[id(pod.needs)] = max((amount for _, amount in pod.needs.request), default=0)
+        amounts.append(seen[id(pod.needs)])
+    return SUM_LIMIT if sum(amounts) < SUM_LIMIT else SUM_LIMIT // (1 + len(amounts))
 
 
 class _Vectors:
@@ -406,7 +420,7 @@ def _roles(rows: Sequence[_Job]) -> _Roles:
             if minimum > 0:
                 out.row[job.key, role] = len(out.row)
                 out.minimum.append(minimum)
-                out.ready.append(sum(pod.role == role for pod in job.resident))
+                out.ready.append(sum(pod.role == role for pod in job.resident + job.succeeded))
     return out
 
 
@@ -425,7 +439,7 @@ def _running_units(
     """The minimum of each running job whose minimum runs, and each running pod beyond it; equal pods share a row."""
     rows: dict[tuple[int, int, int, bytes], int] = defaultdict(int)
     for job in jobs:
-        needed = max(0, _minimum(job) - job.succeeded)
+        needed = max(0, _minimum(job) - len(job.succeeded))
         if job.queue not in queue_row or not job.resident or len(job.resident) < needed:
             continue
         row = (job_row.get(job.key, -1), queue_row[job.queue], job.priority)
@@ -511,7 +525,9 @@ def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:
     asked = request[demand > 0]
     if not len(asked):
         return np.zeros_like(out)
-    out = np.minimum(out, (request * demand[:, None]).sum(axis=0))
+    for r, column in enumerate(request.T.tolist()):
+        wanted = sum(amount * pods for amount, pods in zip(column, demand.tolist(), strict=True))
+        out[:, r] = np.minimum(out[:, r], min(wanted, SUM_LIMIT))
     for r in range(request.shape[1]):
         users = asked[asked[:, r] > 0]
         for other in range(request.shape[1]):

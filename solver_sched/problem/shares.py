@@ -47,7 +47,7 @@ def demand(
     counts = counts * starts[problem.set_job]
     ask = problem.queue_used.copy()
     np.add.at(ask, problem.job_queue[problem.set_job], counts[:, None] * problem.request[problem.set_shape])
-    avail = problem.total - problem.foreign
+    avail = np.maximum(problem.total - problem.foreign, 0)
     contended = ask.sum(axis=0) > avail
     contended[problem.pods_row] = False
     return Demand(room, starts, counts, ask, avail, contended)
@@ -141,6 +141,7 @@ def ceiling_excess(problem: Problem, plan: Plan) -> Iterator[tuple[int, str]]:
     before = np.maximum(problem.queue_used, problem.queue_guarantee).sum(axis=0)
     after = np.maximum(problem.queue_used + new, problem.queue_guarantee).sum(axis=0)
     limit = np.maximum(problem.total - problem.foreign, before)
-    for r in np.flatnonzero((after > limit) & (new.sum(axis=0) > 0)):
+    guaranteed = problem.queue_guarantee.sum(axis=0) > 0
+    for r in np.flatnonzero((after > limit) & (new.sum(axis=0) > 0) & guaranteed):
         name = problem.resources[r]
         yield int(new[:, r].argmax()), f"{after[r]} {name} used or guaranteed, {limit[r]} there are"
