@@ -31,6 +31,8 @@ MOST_PATTERNS = 2000
 """A class that no cut settles gets its maximal patterns as columns, if there are no more than this."""
 CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
+CHEAP = 0.02
+"""Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
 LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
 SMALL = 20_000
@@ -77,7 +79,9 @@ class Search:
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else [Stage.DIRECT, Stage.MIP, Stage.PRESOLVED]
         rounds, walled = 0, False
-        while stages and (best is None or not self._closed(best, bound, unit)):
+        while stages and best != bound:
+            if best is not None and effort > CHEAP and self._closed(best, bound, unit):
+                break
             if effort >= allowance or rounds > CUT_ROUNDS or self._late():
                 break
             stage = stages[0]
@@ -99,7 +103,7 @@ class Search:
             repaired, more = self._repair(objective, outcome.solution, unpacked, best, allowance - effort, unit)
             effort += more
             best = repaired if best is None else max(best, repaired or best)
-            if best is not None and self._closed(best, bound, unit, CLOSE_ENOUGH):
+            if best is not None and effort > CHEAP and self._closed(best, bound, unit, CLOSE_ENOUGH):
                 break
             if best_effort or not self._tighten(outcome.solution, unpacked):
                 break
