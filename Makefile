@@ -44,7 +44,7 @@ types: $(READY) ## mypy --strict
 	$(BIN)/mypy
 
 layers: $(READY) ## who may import whom
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 test-only: $(READY) reference ## pytest alone; PYTEST_ARGS="-k name" narrows it
 	$(BIN)/pytest $(PYTEST_ARGS)
