@@ -56,7 +56,7 @@ def layout(blocks: Iterable[Block], width: int | None) -> Iterator[tuple[str, St
         before = block
         if isinstance(block, Note):
             for line in _wrapped(printable(block.text), width, " " * block.hang):
-                yield line, block.style
+                yield line.rstrip(), block.style
         else:
             if block.title:
                 yield block.title, "title"
@@ -88,12 +88,12 @@ def _columns(table: Table, width: int | None) -> Iterator[tuple[str, Style]]:
         if below:
             yield start.rstrip(), _style(style)
             for line in _wrapped("    " + row[last], width, "    ") if row[last] else ():
-                yield line, _style(style)
+                yield line.rstrip(), _style(style)
             continue
         first, *rest = _wrapped(row[last], None if width is None else width - taken, "") or [""]
         yield (start + first).rstrip(), _style(style)
         for line in rest:
-            yield " " * taken + line, _style(style)
+            yield (" " * taken + line).rstrip(), _style(style)
 
 
 def _style(name: str) -> Style:
