@@ -162,12 +162,33 @@ def test_same_plan_from_shuffled_input_and_any_hash_seed() -> None:
     assert len(set(plans)) == 1
 
 
+PLAIN_SCRIPT = """
+import solver_sched
+free = {"allocatable": {"cpu": "2", "pods": "9"}}
+node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "status": free}
+spec = {"schedulerName": "solver-sched", "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+print("begun")
+print(solver_sched.plan([node, pod])["certificate"]["status"])
+"""
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_plan_in_a_plain_script(tmp_path: Path, from_stdin: bool) -> None:
+    """A script or notebook has no `if __name__ == "__main__"`: it must be run once, and its plan be solved."""
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN_SCRIPT)
+    command = [sys.executable, "-" if from_stdin else str(script)]
+    done = subprocess.run(command, input=PLAIN_SCRIPT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["begun", "optimal"], done.stderr
+
+
 @pytest.mark.parametrize(
     ("resource", "parts"),
     [
         ("cpu", ["0.5"]),
         ("cpu", ["100m", "200m"]),
-        ("cpu", ["1", "1e3m", "0.25"]),
+        ("cpu", ["1", "1e-1", "0.25"]),
         ("memory", ["1.5Gi"]),
         ("memory", ["1Ei"]),
         ("memory", ["1"]),
