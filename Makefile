@@ -56,7 +56,8 @@ reference: ## the reference solver that tests compare with: MiniZinc
 	@.ci/reference-solver
 
 bench: $(READY) ## the benchmarks, with their limits (minutes)
-	$(BIN)/python -m benchmarks
+	@for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; \
+		$(BIN)/python -m benchmarks.$$name || exit 1; done
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv)
 	@for lock in "requirements.lock" "requirements-dev.lock --extra dev --constraint requirements.lock"; do \
