@@ -1,0 +1,308 @@
+"""Random small clusters: crowded enough that most have to choose, odd enough that every rule binds now and then.
+
+One generator for all uses. `snapshots()` drives it by hypothesis, which shrinks what fails; benchmarks seed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TypeVar
+
+import numpy as np
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from solver_sched.cluster.objects import (
+    HostPort,
+    Needs,
+    Node,
+    Pod,
+    PodGroup,
+    PodTerm,
+    Queue,
+    Requirement,
+    Spread,
+    Taint,
+    Toleration,
+)
+from solver_sched.problem.arrays import Plan, Problem
+from solver_sched.snapshot import Snapshot
+
+T = TypeVar("T")
+GPU = "nvidia.com/gpu"
+HOST, ZONE = "kubernetes.io/hostname", "zone"
+NOW = 10_000
+HUGE = (0, 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1)
+"""Amounts that break sums, products and floats."""
+
+
+def snapshots(*, hostile: bool = False) -> st.SearchStrategy[Snapshot]:
+    """Clusters of at most 6 nodes and 8 groups; `hostile` ones have absurd numbers too."""
+    return st.randoms(use_true_random=False).map(lambda rng: random_snapshot(rng, hostile=hostile))
+
+
+def random_snapshot(rng: Random, *, hostile: bool = False) -> Snapshot:
+    """One cluster. The same `rng` state gives the same value."""
+    gpus = rng.random() < 0.5
+    nodes = [
+        _node(rng, f"n{i}", gpus)
+        for i in range(rng.choice([0, 1, 2, 3, 3, 4, 5, 6] if hostile else [1, 2, 3, 3, 4, 6]))
+    ]
+    names = [node.name for node in nodes]
+    queues = [_queue(rng, f"q{i}", gpus) for i in range(rng.choice([1, 2, 2, 3]))]
+    groups: list[PodGroup] = []
+    pods: list[Pod] = []
+    for i in range(rng.randint(0, 8)):
+        group, members = _group(rng, f"g{i}", [queue.name for queue in queues], names, gpus)
+        groups.append(group)
+        pods += members
+    pods += [
+        _pod(f"lone{i}", _needs(rng, gpus, "lone"), created=_time(rng)) for i in range(rng.choice([0, 0, 0, 1, 2]))
+    ]
+    if names:
+        for i in range(rng.choice([0, 0, 1, 2])):
+            needs = Needs(request=_request({"cpu": rng.choice([500, 1000, 3000])}))
+            pods.append(_pod(f"other{i}", needs, node=rng.choice(names), scheduler="default-scheduler"))
+    made = Snapshot(nodes=tuple(nodes), pods=tuple(pods), groups=tuple(groups), queues=tuple(queues), now=NOW)
+    return in_order(_absurd(rng, made) if hostile else made)
+
+
+def in_order(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as a reader leaves it: everything by name."""
+    return replace(
+        snapshot,
+        nodes=tuple(sorted(snapshot.nodes, key=lambda node: node.name)),
+        pods=tuple(sorted(snapshot.pods, key=lambda pod: pod.key)),
+        groups=tuple(sorted(snapshot.groups, key=lambda group: group.key)),
+        queues=tuple(sorted(snapshot.queues, key=lambda queue: queue.name)),
+    )
+
+
+def shuffled(snapshot: Snapshot, rng: Random) -> Snapshot:
+    """Every tuple in another order, and nodes, groups and queues under each other's names.
+
+    Rows come from names, so new names permute every axis. Pods keep their place in their group: it is the task order.
+    """
+    node = _renaming(rng, [node.name for node in snapshot.nodes])
+    queue = _renaming(rng, [queue.name for queue in snapshot.queues])
+    group = _renaming(rng, [group.name for group in snapshot.groups])
+
+    def pod(old: Pod) -> Pod:
+        moved = replace(old, node=node[old.node]) if old.node else old
+        if old.group is None:
+            return moved
+        first, _, number = old.name.rpartition("-")
+        return replace(moved, group=f"ns/{group[first]}", name=f"{group[first]}-{number}")
+
+    return replace(
+        snapshot,
+        nodes=_mixed(rng, [replace(old, name=node[old.name]) for old in snapshot.nodes]),
+        pods=_mixed(rng, [pod(old) for old in snapshot.pods]),
+        groups=_mixed(
+            rng, [replace(g, name=group[g.name], queue=queue.get(g.queue, g.queue)) for g in snapshot.groups]
+        ),
+        queues=_mixed(rng, [replace(old, name=queue[old.name]) for old in snapshot.queues]),
+    )
+
+
+def random_plan(rng: Random, problem: Problem, start: Plan) -> Plan:
+    """`start` or nothing, with pods taken out and others thrown in, mostly where they fit: near the rules' edge."""
+    table: dict[tuple[int, int], int] = {}
+    if rng.random() < 0.7:
+        table = {
+            (t, n): c for t, n, c in zip(start.pod_set.tolist(), start.node.tolist(), start.count.tolist(), strict=True)
+        }
+    rows = list(table)
+    for at in rng.sample(rows, min(len(rows), rng.choice([0, 0, 0, 1, 1, 2]))):
+        table[at] -= rng.randint(1, table[at])
+    if rng.random() < 0.15 and rows:
+        gone = problem.set_job[rng.choice(rows)[0]]  # a whole job less: what it held is free
+        table = {at: count for at, count in table.items() if problem.set_job[at[0]] != gone}
+    left = problem.set_count.copy()
+    free = problem.node_free.copy()
+    for (t, n), count in table.items():
+        left[t] -= count
+        free[n] -= count * problem.request[problem.set_shape[t]]
+    for t in rng.sample(range(len(left)), min(len(left), rng.choice([0, 0, 1, 2, len(left)]))):
+        request = problem.request[problem.set_shape[t]]
+        for _ in range(rng.choice([0, int(left[t]), rng.randint(0, int(left[t]))])):
+            fits = ((free >= request) | (request == 0)).all(axis=1)
+            nodes = np.flatnonzero(fits | (rng.random() < 0.03)).tolist()
+            if nodes:
+                n = rng.choice(nodes)
+                free[n] -= request
+                table[t, n] = table.get((t, n), 0) + 1
+    out = np.array([(t, n, count) for (t, n), count in sorted(table.items()) if count], np.int64).reshape(-1, 3)
+    return Plan(out[:, 0], out[:, 1], out[:, 2])
+
+
+def _renaming(rng: Random, names: Sequence[str]) -> dict[str, str]:
+    other = list(names)
+    rng.shuffle(other)
+    return dict(zip(names, other, strict=True))
+
+
+def _mixed(rng: Random, items: Sequence[T]) -> tuple[T, ...]:
+    return tuple(rng.sample(items, len(items)))
+
+
+def _time(rng: Random) -> int:
+    # 1: waits for longer than an hour, so it ranks above its own priority
+    return rng.choice([1, NOW - 120, NOW - 60, NOW - 60, NOW])
+
+
+def _request(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted({**{r: v for r, v in amounts.items() if v}, "pods": 1}.items()))
+
+
+def _node(rng: Random, name: str, gpus: bool) -> Node:
+    alloc = {
+        "cpu": rng.choice([2000, 4000, 4000, 6000]),
+        "memory": rng.choice([4, 8, 8]),
+        "pods": rng.choice([2, 4, 110, 110]),
+    }
+    if gpus:
+        alloc[GPU] = rng.choice([0, 2, 4, 4])
+    labels = {HOST: name} | ({ZONE: rng.choice("aab")} if rng.random() < 0.9 else {})
+    taints = (Taint("only", "", "NoSchedule"),) if rng.random() < 0.12 else ()
+    return Node(name, alloc, labels, taints, unschedulable=rng.random() < 0.04, ready=rng.random() > 0.04)
+
+
+def _queue(rng: Random, name: str, gpus: bool) -> Queue:
+    def some(chance: float, gpu: int, cpu: int) -> dict[str, int] | None:
+        if rng.random() >= chance:
+            return None
+        amounts = {"cpu": 1000 * rng.randint(0, cpu), "memory": rng.randint(0, 8)} | (
+            {GPU: rng.randint(0, gpu)} if gpus else {}
+        )
+        return {r: v for r, v in amounts.items() if rng.random() < 0.8}
+
+    return Queue(
+        name,
+        weight=rng.choice([0, 1, 1, 2, 3]),
+        capability=some(0.25, 5, 8),
+        deserved=some(0.6, 4, 6),
+        guarantee=some(0.2, 2, 3),
+        state="Closed" if rng.random() < 0.04 else "Open",
+    )
+
+
+def _needs(rng: Random, gpus: bool, job: str) -> Needs:
+    if rng.random() < 0.08:
+        return Needs()  # best effort
+    request = {
+        "cpu": rng.choice([500, 1000, 1000, 1500, 2000, 3000]),
+        "memory": rng.choice([0, 1, 1, 2, 3]),
+        GPU: rng.choice([0, 1, 1, 2]) if gpus else 0,
+    }
+    needs = Needs(request=_request(request))
+    if rng.random() < 0.1:
+        needs = replace(needs, node_selector=((ZONE, rng.choice("ab")),))
+    if rng.random() < 0.15:
+        needs = replace(needs, tolerations=(Toleration("only", "Exists"),))
+    if rng.random() < 0.06:
+        needs = replace(needs, ports=(HostPort("", "TCP", rng.choice([80, 81])),))
+    return _between(rng, needs, job) if rng.random() < 0.2 else needs
+
+
+def _between(rng: Random, needs: Needs, job: str) -> Needs:
+    """Rules between pods, those of the job itself or of another."""
+    other = rng.choice([job, job, "g0", "g1"])
+    selector = (Requirement("job", "In", (other,)),)
+    term = PodTerm(rng.choice([HOST, ZONE, ZONE]), selector, ("ns",))
+    match rng.randint(0, 3):
+        case 0 | 1:
+            return replace(needs, anti_affinity=(term,))
+        case 2:
+            return replace(needs, affinity=(term,))
+        case _:
+            return replace(
+                needs, spread=(Spread(ZONE, rng.choice([1, 1, 2]), True, (Requirement("job", "In", (job,)),)),)
+            )
+
+
+def _pod(
+    name: str, needs: Needs, *, node: str | None = None, scheduler: str = "solver-sched", created: int = NOW
+) -> Pod:
+    phase = "Running" if node else "Pending"
+    return Pod(
+        "ns",
+        name,
+        needs,
+        labels={"job": name.partition("-")[0]},
+        phase=phase,
+        node=node,
+        scheduler=scheduler,
+        created=created,
+    )
+
+
+def _group(
+    rng: Random, name: str, queues: Sequence[str], nodes: Sequence[str], gpus: bool
+) -> tuple[PodGroup, list[Pod]]:
+    """A job: rigid or elastic, one or two roles, now and then partly running, with a held or finished pod, or empty."""
+    needs = [_needs(rng, gpus, name) for _ in range(rng.choice([1, 1, 2]))]
+    created, priority = _time(rng), rng.choice([0, 0, 10])
+    pods: list[Pod] = []
+    for row, need in enumerate(needs):
+        own = priority if rng.random() < 0.8 else rng.choice([0, 5])
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            pod = _pod(f"{name}-{len(pods)}", need, created=created)
+            pods.append(replace(pod, role="ab"[row], priority=own, group=f"ns/{name}", index=len(pods)))
+    if nodes and rng.random() < 0.3:
+        for i in rng.sample(range(len(pods)), rng.randint(1, len(pods))):
+            pods[i] = replace(pods[i], node=rng.choice(nodes), phase="Running")
+    if rng.random() < 0.08:
+        i = rng.randrange(len(pods))
+        odd = [replace(pods[i], phase="Succeeded"), replace(pods[i], terminating=True)]
+        pods[i] = rng.choice(
+            [*odd, replace(pods[i], gates=("wait",)), replace(pods[i], hold="Claims: a claim is missing")]
+        )
+    roles = {role: rng.randint(1, 2) for role in "ab"[: len(needs)]} if rng.random() < 0.3 else {}
+    total = len(pods)
+    group = PodGroup(
+        "ns",
+        name,
+        "scheduling.volcano.sh/v1beta1",
+        min_member=rng.choice([0, 1, 1, total, total, rng.randint(1, total + 1), max(sum(roles.values()), 1)]),
+        queue=rng.choice([*queues, *queues, *queues, "gone"]) if rng.random() < 0.3 else rng.choice(queues),
+        min_task_member=roles,
+        priority=priority,
+        created=created,
+        phase=rng.choice(["", "Pending", "Inqueue", "Running"]),
+        suspended=rng.random() < 0.03,
+    )
+    return group, [] if rng.random() < 0.03 else pods
+
+
+def _absurd(rng: Random, snapshot: Snapshot) -> Snapshot:
+    """Amounts, weights and minimums at the ends of their range, a few in each cluster."""
+
+    def amount(value: int) -> int:
+        return rng.choice(HUGE) if rng.random() < 0.25 else value
+
+    def amounts(given: Mapping[str, int] | None) -> dict[str, int] | None:
+        return None if given is None else {r: amount(v) for r, v in given.items()}
+
+    def request(needs: Needs) -> Needs:
+        return replace(needs, request=_request({r: amount(v) for r, v in needs.request if r != "pods"}))
+
+    return replace(
+        snapshot,
+        nodes=tuple(replace(node, allocatable=amounts(node.allocatable)) for node in snapshot.nodes),
+        pods=tuple(replace(pod, needs=request(pod.needs)) if rng.random() < 0.3 else pod for pod in snapshot.pods),
+        groups=tuple(
+            replace(g, min_member=rng.choice([0, g.min_member, g.min_member, 2**31])) for g in snapshot.groups
+        ),
+        queues=tuple(
+            replace(
+                queue,
+                weight=rng.choice([0, queue.weight, 2**31]),
+                capability=amounts(queue.capability),
+                deserved=amounts(queue.deserved),
+                guarantee=amounts(queue.guarantee),
+            )
+            for queue in snapshot.queues
+        ),
+    )
