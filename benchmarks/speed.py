@@ -1,0 +1,256 @@
+"""How long a plan takes: a whole cluster trace, a large generated cluster, a large dump, and the command itself.
+
+    python -m benchmarks.speed [--openb NODES.csv PODS.csv] > benchmarks/speed.md
+
+openb         the Alibaba openb trace, all pods pending, whole GPUs: `plan -o json` of what `convert openb` writes, as
+              a whole process (reading, planning, printing). Beside it: the same with `--solver greedy`.
+generated     `simulate.generate` with 5,000 nodes, 2,000 gangs (20,000 pods), quantised, seed 1: one cycle in a warm
+              process, from the parsed snapshot to the verified plan. Beside it: the greedy stage of the same cycle.
+dump          5,000 nodes and 50,000 pods as `kubectl get -o json` writes them (benchmarks/decode.py): a fresh process
+              reads and encodes. Beside it: `json.loads` of the same bytes, in its own process.
+help          `--help` as a whole process. Beside it: `python -c pass`.
+import        `import solver_sched` and everything it brings in: neither ortools nor kubernetes.
+
+Every figure stands with one of the same run that it can be divided by, since seconds alone say as much about the
+machine as about the code. RUNS runs, best and median; a limit is held against the best, as the machine may be shared:
+what else runs there only ever adds. Gaps are those of every level to disruption (a deficit closer than one smallest
+unit counts as closed). Exit 1 if a limit is passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decode import dump
+from benchmarks.machine import machine
+from solver_sched import load_policy, load_snapshot, run_cycle
+from solver_sched.cycle import Budget
+from solver_sched.simulate.generate import generate_json
+
+RUNS = 3
+MOST_GAP = 0.001
+COMMAND = [sys.executable, "-m", "solver_sched.cli"]
+STAGES = ("encode", "greedy", "solve", "verify")
+
+READ = """
+import json, re, sys, time
+from solver_sched import load_snapshot
+from solver_sched.problem.encode import encode
+start = time.perf_counter()
+snapshot = load_snapshot(sys.argv[1])
+read = time.perf_counter()
+encode(snapshot)
+done = time.perf_counter()
+mib = int(re.search(r"VmHWM:\\s*([0-9]+)", open("/proc/self/status").read())[1]) // 1024
+print(json.dumps({"read": read - start, "encode": done - read, "mib": mib}))
+"""
+PARSE = """
+import json, sys, time
+data = open(sys.argv[1], "rb").read()
+start = time.perf_counter()
+json.loads(data)
+print(time.perf_counter() - start)
+"""
+FORBIDDEN = ("kubernetes", "ortools")
+IMPORTED = """
+import sys
+import solver_sched
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the table: seconds of each run, those of the yardstick in the same runs, and what else is asked."""
+
+    name: str
+    seconds: tuple[float, ...]
+    beside: str
+    yardstick: tuple[float, ...]
+    limit: float
+    notes: str
+    failed: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(own / other for own, other in zip(self.seconds, self.yardstick, strict=True))
+
+    def missed(self) -> Iterator[str]:
+        """What does not hold, with numbers."""
+        if min(self.seconds) >= self.limit:
+            yield f"{self.name}: {min(self.seconds):.2f} s, limit {self.limit} s"
+        yield from (f"{self.name}: {text}" for text in self.failed)
+
+
+def run(*command: str) -> tuple[float, str]:
+    """Wall seconds and standard output of a whole process."""
+    start = time.perf_counter()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return time.perf_counter() - start, done.stdout
+
+
+def gaps(document: dict[str, Any], units: Mapping[str, int]) -> Iterator[tuple[str, float]]:
+    """(level, gap) to disruption; `units`: the smallest unit of a level, below which it counts as closed."""
+    for level in document["levels"]:
+        name, value, bound = level["name"], level["value"], level["bound"]
+        apart = float("inf") if bound is None else abs(bound - value)
+        yield name, 0.0 if apart < units.get(name, 0) else apart / max(1, abs(bound or 0))
+        if name == "disruption":
+            return
+
+
+def open_levels(document: dict[str, Any], units: Mapping[str, int]) -> tuple[str, ...]:
+    """The levels whose gap is MOST_GAP or more, or the lack of any certificate."""
+    if document["certificate"]["gap"] is None:
+        return ("no certificate",)
+    levels = {level["name"]: level for level in document["levels"]}
+    return tuple(
+        f"{name} has a gap of {gap:.3%}: {levels[name]['value']} of {levels[name]['bound']}"
+        for name, gap in gaps(document, units)
+        if gap >= MOST_GAP
+    )
+
+
+def certified(document: dict[str, Any], units: Mapping[str, int]) -> str:
+    """Pods placed, and what is proven of them."""
+    placed = sum(row["kind"] == "Bind" for row in document["decisions"])
+    status = document["certificate"]["status"]
+    name, largest = max(gaps(document, units), key=lambda one: one[1], default=("", 0.0))
+    at = f", largest gap {largest:.4%} at {name}" if largest else ""
+    return f"{placed:,} pods placed, certificate {status}{at}"
+
+
+def openb(folder: Path, nodes: Path, pods: Path) -> Result:
+    """The trace as a whole process."""
+    cluster = str(folder / "openb.json")
+    run(*COMMAND, "convert", "openb", str(nodes), str(pods), "-o", cluster)
+    seconds, greedy, document = [], [], {}
+    for _ in range(RUNS):
+        took, text = run(*COMMAND, "plan", "-f", cluster, "-o", "json")
+        seconds.append(took)
+        document = json.loads(text)
+        greedy.append(run(*COMMAND, "plan", "-f", cluster, "-o", "json", "--solver", "greedy")[0])
+    size = document["snapshot"]
+    notes = f"{size['nodes']:,} nodes, {size['pods']:,} pods; {certified(document, {})}"
+    failed = open_levels(document, {})
+    return Result("openb", tuple(seconds), "plan --solver greedy", tuple(greedy), 10.0, notes, failed)
+
+
+def generated(folder: Path, nodes: int, gangs: int) -> Result:
+    """A warm cycle on a large quantised cluster."""
+    path = folder / "generated.json"
+    path.write_bytes(generate_json(nodes=nodes, gangs=gangs, seed=1, occupancy=0.5))
+    snapshot, policy = load_snapshot(path), load_policy()
+    run_cycle(snapshot, policy, Budget())
+    reports = [run_cycle(snapshot, policy, Budget()) for _ in range(RUNS)]
+    seconds = tuple(sum(report.seconds[stage] for stage in STAGES) for report in reports)
+    pending = sum(pod.node is None for pod in snapshot.pods)
+    document = reports[-1].as_dict()
+    stages = ", ".join(f"{stage} {min(report.seconds[stage] for report in reports):.2f}" for stage in STAGES)
+    notes = f"{nodes:,} nodes, {gangs:,} gangs, {pending:,} pending of {len(snapshot.pods):,} pods; {stages} s"
+    units = {level.name: level.unit for level in reports[-1].levels}
+    return Result(
+        "generated",
+        seconds,
+        "its greedy stage",
+        tuple(report.seconds["greedy"] for report in reports),
+        3.0,
+        f"{notes}; {certified(document, units)}",
+        open_levels(document, units),
+    )
+
+
+def dumped(folder: Path, nodes: int, pods: int) -> Result:
+    """Reading and encoding a large dump."""
+    path = folder / "dump.json"
+    dump(path, nodes, pods)
+    runs, parsed = [], []
+    for _ in range(RUNS):
+        runs.append(json.loads(run(sys.executable, "-c", READ, str(path))[1]))
+        parsed.append(float(run(sys.executable, "-c", PARSE, str(path))[1]))
+    mib = max(one["mib"] for one in runs)
+    notes = (
+        f"{nodes:,} nodes, {pods:,} pods, {path.stat().st_size / 2**20:.0f} MiB; read "
+        f"{min(one['read'] for one in runs):.2f} s, encode {min(one['encode'] for one in runs):.2f} s; {mib} MiB"
+    )
+    failed = (f"{mib} MiB, limit 1024 MiB",) if mib >= 1024 else ()
+    seconds = tuple(one["read"] + one["encode"] for one in runs)
+    return Result("dump", seconds, "json.loads", tuple(parsed), 4.0, notes, failed)
+
+
+def helped() -> Result:
+    """`--help`."""
+    pairs = [(run(*COMMAND, "--help")[0], run(sys.executable, "-c", "pass")[0]) for _ in range(3 * RUNS)]
+    return Result("help", tuple(a for a, _ in pairs), "python -c pass", tuple(b for _, b in pairs), 0.6, "")
+
+
+def imported() -> Result:
+    """`import solver_sched`."""
+    pairs = [(run(sys.executable, "-c", IMPORTED), run(sys.executable, "-c", "pass")) for _ in range(3 * RUNS)]
+    modules = pairs[0][0][1].split()
+    brought = [name for name in FORBIDDEN if name in modules]
+    names = [name for name in modules if name not in sys.stdlib_module_names and not name.startswith("_")]
+    return Result(
+        "import",
+        tuple(own[0] for own, _ in pairs),
+        "python -c pass",
+        tuple(bare[0] for _, bare in pairs),
+        0.6,
+        f"outside the standard library: {', '.join(names)}",
+        tuple(f"brings in {name}" for name in brought),
+    )
+
+
+def report(results: list[Result]) -> Iterator[str]:
+    """The table, as Markdown."""
+    yield f"# Speed\n\n`python -m benchmarks.speed --openb NODES.csv PODS.csv`, {machine()}.\n"
+    yield "Method: benchmarks/speed.py. Other work ran on the same cores: best and median of the runs, limits against"
+    yield "the best.\n"
+    yield "| what | seconds: best (median) | limit, s | x | beside | what was done |\n|---|---|---|---|---|---|"
+    for one in results:
+        seconds = f"{min(one.seconds):.2f} ({statistics.median(one.seconds):.2f})"
+        yield f"| {one.name} | {seconds} | {one.limit} | {one.ratio:.1f} | {one.beside} | {one.notes} |"
+    yield "\n## Limits passed\n"
+    yield from [f"- {text}" for one in results for text in one.missed()] or ["None."]
+
+
+def main() -> None:
+    """Print the report; exit 1 above a limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--openb", type=Path, nargs=2, metavar=("NODES", "PODS"))
+    parser.add_argument("--only", default="", help="openb, generated, dump, help, import; comma-separated")
+    arguments = parser.parse_args()
+    asked = [name for name in arguments.only.split(",") if name]
+    results = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts = {
+            "openb": lambda: openb(folder, *arguments.openb),
+            "generated": lambda: generated(folder, 5_000, 2_000),
+            "dump": lambda: dumped(folder, 5_000, 50_000),
+            "help": helped,
+            "import": imported,
+        }
+        if arguments.openb is None:
+            del parts["openb"]
+        for part, measure in parts.items():
+            if not asked or part in asked:
+                print(f"{part}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+                results.append(measure())
+    print("\n".join(report(results)))
+    sys.exit(any(True for one in results for _ in one.missed()))
+
+
+if __name__ == "__main__":
+    main()
