@@ -183,6 +183,9 @@ def unmet(row: Row) -> Iterator[str]:
         yield f"no certificate: {'; '.join(row.document['notes'])}"
         return
     for peer in row.judged:
+        unsettled = [level["name"] for level in row.judged[peer]["levels"] if level["status"] != "GIVEN"]
+        if unsettled:
+            yield f"the values of {peer} are not settled from {unsettled[0]} on"
         difference = row.difference(peer)
         if difference is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,10 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
     """The plan document of the given decisions, with `violations`: one line per broken rule.
 
     Evicted pods are taken as gone, with the right to evict them unquestioned. Levels have no bound: a bound is a
-    statement about all plans, and nothing is solved here.
+    statement about all plans, and this is one. Which of a queue's work counts as in its share is still to be chosen, in
+    the plan's favour: a level where that choice is not proven to be the best has status "GIVEN (at least)".
     """
+    began = time.perf_counter()
     import numpy as np
 
     from solver_sched.actions.decide import decide
@@ -106,14 +109,17 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
         winner="solver",
         decisions=decide(after, policy, problem, index, plan),
         reasons=explain(after, problem, index, rules, plan, ()),
-        seconds={"total": 0.0},
+        seconds={"total": time.perf_counter() - began},
     )
     document = report.as_dict()
     document["decisions"] = [
         *({"kind": "Evict", "pod": pod} for pod in sorted(leaving & known)),
         *({**row, "node": bindings[row["pod"]]} if row["kind"] == "Bind" else row for row in document["decisions"]),
     ]
-    document["levels"] = [{**row, "bound": None, "status": "GIVEN", "greedy": None} for row in document["levels"]]
+    document["levels"] = [
+        {**row, "bound": None, "status": "GIVEN" if row["status"] == "OPTIMAL" else "GIVEN (at least)", "greedy": None}
+        for row in document["levels"]
+    ]
     document["certificate"] = {"status": "given", "gap": None, "winner": "given"}
     document["violations"] = broken
     return document

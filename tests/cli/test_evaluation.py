@@ -12,6 +12,7 @@ from solver_sched.cli.app import app
 from solver_sched.cli.evaluation import judged, read_plan
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
 from solver_sched.errors import InputError
+from solver_sched.model.effort import LevelResult
 from solver_sched.policy import load_policy
 from solver_sched.snapshot import Snapshot
 
@@ -48,9 +49,18 @@ def test_a_plan_that_keeps_every_rule_gets_its_level_values() -> None:
     }
     (start,) = (level for level in found["levels"] if level["name"].startswith("start"))
     assert start["value"] > 0
-    assert {level["bound"] for level in found["levels"]} == {None}
+    assert {(level["bound"], level["status"]) for level in found["levels"]} == {(None, "GIVEN")}
+    assert found["seconds"]["total"] > 0
     (nothing,) = (level for level in judge({})["levels"] if level["name"] == start["name"])
     assert nothing["value"] < start["value"]
+
+
+def test_a_value_that_is_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget ends while the best reading of `own` is open: 3 of at most 5 is known."""
+    open_level = LevelResult("in-share.start>=0", 3, 5, "FEASIBLE")
+    monkeypatch.setattr("solver_sched.model.levels.evaluate", lambda *_: (open_level,))
+    (level,) = judge({"a-0": "n1", "a-1": "n2"})["levels"]
+    assert (level["value"], level["bound"], level["status"]) == (3, None, "GIVEN (at least)")
 
 
 @pytest.mark.parametrize(
