@@ -17,6 +17,7 @@ from solver_sched.cluster.objects import (
     HostPort,
     Needs,
     Node,
+    NodeTerm,
     Pod,
     PodGroup,
     PodTerm,
@@ -165,7 +166,7 @@ def _node(rng: Random, name: str, gpus: bool) -> Node:
     if gpus:
         alloc[GPU] = rng.choice([0, 2, 4, 4])
     labels = {HOST: name} | ({ZONE: rng.choice("aab")} if rng.random() < 0.9 else {})
-    taints = (Taint("only", "", "NoSchedule"),) if rng.random() < 0.12 else ()
+    taints = (Taint("only", "", rng.choice(["NoSchedule", "PreferNoSchedule"])),) if rng.random() < 0.2 else ()
     return Node(name, alloc, labels, taints, unschedulable=rng.random() < 0.04, ready=rng.random() > 0.04)
 
 
@@ -201,7 +202,10 @@ def _needs(rng: Random, gpus: bool, job: str) -> Needs:
         needs = replace(needs, node_selector=((ZONE, rng.choice("ab")),))
     if rng.random() < 0.15:
         needs = replace(needs, tolerations=(Toleration("only", "Exists"),))
-    if rng.random() < 0.06:
+    if rng.random() < 0.15:
+        liked = NodeTerm((Requirement(ZONE, "In", (rng.choice("ab"),)),))
+        needs = replace(needs, preferred_nodes=((rng.choice([1, 50]), liked),))
+    if rng.random() < 0.1:
         needs = replace(needs, ports=(HostPort("", "TCP", rng.choice([80, 81])),))
     return _between(rng, needs, job) if rng.random() < 0.2 else needs
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import UnsatisfiedAssumption
 from msgspec.structs import replace
 
 from solver_sched.actions.decide import Bind
@@ -35,8 +34,8 @@ from tests.strategies import GPU, random_snapshot, snapshots
 from tests.strategies import shuffled as shuffle
 from tests.test_reference import random_cluster
 
-EFFORT = Effort(seconds=2.0, gap=0.0)
-BUDGET = Budget(seconds=2.0, apart=False)
+EFFORT = Effort(seconds=1.0, gap=0.0)
+BUDGET = Budget(seconds=1.0, apart=False)
 CAPACITY = {
     "actions": "enqueue, allocate, backfill",
     "tiers": [{"plugins": [{"name": n} for n in ("priority", "gang", "predicates", "capacity", "drf", "binpack")]}],
@@ -227,11 +226,9 @@ def executed(snapshot: Snapshot, report: CycleReport) -> Snapshot:
 
 def executed_plan_is_a_fixed_point(snapshot: Snapshot, policy: Policy) -> None:
     first = run_cycle(snapshot, policy, BUDGET)
-    assume(
-        all(
-            level.value == level.bound for level in first.levels if level.name.startswith(("in-share", "start", "grow"))
-        )
-    )
+    started = [level for level in first.levels if level.name.startswith(("in-share", "start", "grow"))]
+    if any(level.value != level.bound for level in started):
+        return
     second = run_cycle(executed(snapshot, first), policy, BUDGET)
     # What was held for a rule between pods may be free to go once the others run.
     late = {bind.pod for bind in second.decisions if isinstance(bind, Bind)}
@@ -277,7 +274,4 @@ PROPERTIES = [
 @pytest.mark.parametrize("policy", POLICIES, ids=["default", "kube-batch", "volcano", "packing", "capacity", "bare"])
 def test_on_many_seeds(holds: Callable[[Snapshot, Policy], None], policy: Policy) -> None:
     for seed in range(1000, 1100):
-        try:
-            holds(random_snapshot(Random(seed), hostile=holds is nothing_raises), policy)
-        except UnsatisfiedAssumption:
-            continue
+        holds(random_snapshot(Random(seed), hostile=holds is nothing_raises), policy)
