@@ -91,9 +91,7 @@ def _group(pod: Pod) -> str:
 class _Diagnosis:
     """One cycle's rooms, queues and placements, shared by the diagnoses of all groups."""
 
-    def __init__(
-        self, problem: Problem, index: Index, rules: Rules, plan: Plan, levels: Sequence[LevelResult]
-    ) -> None:
+    def __init__(self, problem: Problem, index: Index, rules: Rules, plan: Plan, levels: Sequence[LevelResult]) -> None:
         self.problem, self.index, self.rules, self.plan = problem, index, rules, plan
         self.levels = Ladder(levels, rules.rank_names)
         self.amounts = Amounts(index.resources)

@@ -14,14 +14,12 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.classes import JobClass, job_classes
-from solver_sched.model.linear import Terms, upper, weighted
+from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
 
 SCALE = 10**6
 """K of formulation.md O2 and O6: deficits and loads in millionths of the deserved share."""
-ACTIVITY = 2**50
-"""Largest sum of coefficients times ranges in a row: clear of overflow in CP-SAT, exact in a double."""
 STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
 
@@ -207,14 +205,14 @@ class Ledger:
         with_units = {int(self.problem.unit_queue[u]) for u, _ in self.kept}
         for q in sorted({*self.queues(), *with_units}):
             for r in np.flatnonzero(self.rules.contended).tolist():
-                self.at_most(self.own_use(q, r), int(self.rules.deserved[q, r]))
+                at_most(self.model, self.own_use(q, r), int(self.rules.deserved[q, r]))
 
     def _ceiling_rows(self) -> None:
         p = self.problem
         for ceiling in self.rules.ceilings:
             for q in self.queues():
                 for r in np.flatnonzero(ceiling.room[q] < NO_LIMIT).tolist():
-                    self.at_most(self.new_use(q, r), int(ceiling.room[q, r]), ceiling=True)
+                    at_most(self.model, self.new_use(q, r), int(ceiling.room[q, r]), ceiling=True)
             for r in np.flatnonzero(ceiling.guarantee.sum(axis=0) > 0).tolist():
                 before = int(np.maximum(p.queue_used[:, r], ceiling.guarantee[:, r]).sum())
                 limit = max(int(p.total[r] - p.foreign[r]), before)
@@ -235,29 +233,7 @@ class Ledger:
                         total.add(level, 1)
                     else:
                         total.constant += guarantee
-                self.at_most(total, limit, ceiling=True)
-
-    def at_most(self, left: Terms, right: int, *, ceiling: bool = False) -> None:
-        """left <= right, divided by the common divisor of the coefficients; rows that cannot bind are left out.
-
-        A row beyond ACTIVITY is rounded to coarser steps: down, so that it only relaxes (the split and the verifier
-        are exact), or for a `ceiling`, which nothing checks again before it binds, to the safe side.
-        """
-        if not left.variables:
-            return
-        divisor = math.gcd(*left.coefficients)
-        coefficients = [c // divisor for c in left.coefficients]
-        room = (right - left.constant) // divisor
-        if room < 0 and all(c > 0 for c in coefficients):
-            room = 0
-        activity = sum(abs(c) * upper(v) for c, v in zip(coefficients, left.variables, strict=True))
-        if activity <= room:
-            return
-        step = max(1, -(-max(activity, room) // ACTIVITY))
-        if step > 1:
-            coefficients = [-(-c // step) if ceiling else c // step for c in coefficients]
-            room //= step
-        self.model.add(weighted(left.variables, coefficients) <= room)
+                at_most(self.model, total, limit, ceiling=True)
 
     # -- level objectives ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 
@@ -19,22 +19,23 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.model.floor import Apart, Floor, Joint, Packings
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms, upper, weighted
-from solver_sched.model.packing import Cut, Packing, pack, pack_by_columns, pack_most
-from solver_sched.model.placement import Placement
+from solver_sched.model.linear import Terms, weighted
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem, Require, SpreadRule
 
 CUT_ROUNDS = 12
-MOST_PATTERNS = 2000
-"""A class that no cut settles gets its maximal patterns as columns, if there are no more than this."""
 CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
 """Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
 LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
+SMALL_CLASSES = 500
+"""Job classes up to which a level is locked at its exact value. Beyond, at its value less the gap: one exact sum of
+hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
+"""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -47,25 +48,36 @@ class Stage(Enum):
     """How a level is attempted, in this order; the value is the most seconds one attempt gets."""
 
     DIRECT = 0.1
-    MIP = 2.0
-    PRESOLVED = 60.0
+    PRESOLVED = 0.25
+    MIP = 1.0
+    LAST = 60.0
 
 
 class Search:
-    """The state of one lexicographic solve. `placement` None: admissions are fixed and only values are wanted."""
+    """The state of one lexicographic solve. `floor` None: admissions are fixed and only values are wanted."""
 
-    def __init__(self, ledger: Ledger, placement: Placement | None, effort: Effort, progress: Progress | None) -> None:
-        self.ledger, self.placement, self.effort = ledger, placement, effort
+    def __init__(self, ledger: Ledger, floor: Floor | None, effort: Effort, progress: Progress | None) -> None:
+        self.ledger, self.floor, self.effort = ledger, floor, effort
         self.model = ledger.model
         self.progress = progress
         self.incumbent: list[int] | None = None
-        self.packings: dict[int, tuple[list[int], Packing]] = {}
+        self.packings: Packings = {}
         self.results: list[LevelResult] = []
         self.spent = 0.0
         self.started = time.perf_counter()
         self.levels_left = 1
+        self.small = len(ledger.classes) <= SMALL_CLASSES
+        self._objectives: list[Terms | None] = []
         self.after_level: Callable[[], None] | None = None
-        self._tried: dict[tuple[int, tuple[int, ...]], tuple[list[int], Packing]] = {}
+
+    def outcome(self) -> tuple[LevelResult, ...]:
+        """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
+        if self.incumbent is None:
+            return tuple(self.results)
+        return tuple(
+            result if objective is None else replace(result, value=self.value(objective))
+            for result, objective in zip(self.results, self._objectives, strict=True)
+        )
 
     # -- one level ----------------------------------------------------------------------------------------------
 
@@ -77,7 +89,7 @@ class Search:
         best = self.value(objective) if self.incumbent is not None else None
         bound = objective.span()
         allowance = self._allowance(best_effort)
-        stages = [Stage.DIRECT] if best_effort else [Stage.DIRECT, Stage.MIP, Stage.PRESOLVED]
+        stages = [Stage.DIRECT] if best_effort else list(Stage)
         rounds, walled = 0, False
         while stages and best != bound:
             if best is not None and effort > CHEAP and self._closed(best, bound, unit):
@@ -94,18 +106,17 @@ class Search:
             if outcome.solution is None or reached is None or (best is not None and reached <= best):
                 stages.pop(0)
                 continue
-            unpacked = self._accept(outcome.solution)
-            if not unpacked:
+            if self._accept(outcome.solution):
                 best = reached
                 stages.pop(0)
                 continue
             rounds += 1
-            repaired, more = self._repair(objective, outcome.solution, unpacked, best, allowance - effort, unit)
+            repaired, more = self._repair(objective, best, allowance - effort, unit)
             effort += more
             best = repaired if best is None else max(best, repaired or best)
             if best is not None and effort > CHEAP and self._closed(best, bound, unit, CLOSE_ENOUGH):
                 break
-            if best_effort or not self._tighten(outcome.solution, unpacked):
+            if (best_effort and effort > CHEAP) or self.floor is None or not self.floor.tighten():
                 break
         status = "UNKNOWN" if best is None else "OPTIMAL" if best == bound else "FEASIBLE"
         if best is None:
@@ -116,10 +127,12 @@ class Search:
         self.spent += effort
         self.levels_left = max(1, self.levels_left - 1)
         self.results.append(result)
+        self._objectives.append(objective if objective.variables else None)
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
-            self.lock(objective, best)
+            slack = 0 if self.small else max(unit, int(self.effort.gap * abs(best)))
+            self.lock(objective, best - slack)
         if self.after_level is not None:
             self.after_level()
         return result
@@ -143,7 +156,8 @@ class Search:
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
         apart = abs(bound - value)
-        return apart < max(1, unit) or apart <= (self.effort.gap if gap is None else gap) * abs(bound)
+        gap = gap if gap is not None else self.effort.gap if self.small else CLOSE_ENOUGH
+        return apart < max(1, unit) or apart <= gap * abs(bound)
 
     @dataclass(frozen=True, slots=True)
     class Outcome:
@@ -206,111 +220,50 @@ class Search:
 
     # -- split --------------------------------------------------------------------------------------------------
 
-    def _accept(self, solution: list[int]) -> list[int]:
-        """Pack every class. Empty: the solution is the new incumbent; else the classes that did not pack."""
-        if self.placement is None:
-            self.incumbent = self._derived(solution)
-            return []
-        placement = self.placement
-        packings: dict[int, tuple[list[int], Packing]] = {}
-        unpacked = []
-        for c, shapes in placement.of_class.items():
-            count = [solution[placement.var[s, c].index] for s in shapes]
-            if not any(count):
-                continue
-            known = self.packings.get(c)
-            if known is None or known[0] != count:
-                known = self._tried.get((c, tuple(count)))
-            if known is None:
-                packed = pack(placement.bin(c)[0], int(self.ledger.problem.class_size[c]), np.array(count, np.int64))
-                if packed is None:
-                    unpacked.append(c)
-                    continue
-                known = self._tried[c, tuple(count)] = (count, packed)
-            packings[c] = known
-        if not unpacked:
-            self.packings = packings
-            self.incumbent = self._derived(solution)
-        return unpacked
+    def _accept(self, solution: list[int]) -> bool:
+        """Make the solution the incumbent if its pods stand on real nodes."""
+        packings = self.floor.pack(solution) if self.floor is not None else {}
+        if packings is None:
+            return False
+        self.packings = packings
+        self.incumbent = self._derived(solution)
+        return True
 
-    def _repair(
-        self, objective: Terms, solution: list[int], unpacked: list[int], best: int | None, seconds: float, unit: int
-    ) -> tuple[int | None, float]:
-        """Solve again within room that is known to pack: what the unpacked classes hold by hand, plus fillers.
-
-        Returns the value of a better incumbent, or None, and the effort.
-        """
-        placement = self.placement
-        assert placement is not None
-        saved: list[tuple[cp_model.IntVar, int]] = []
-        room: dict[int, Packing] = {}
-        for c in unpacked:
-            node, shapes = placement.bin(c)
-            count = np.array([solution[placement.var[s, c].index] for s in shapes], np.int64)
-            limit = placement.limit[shapes, c]
-            room[c] = pack_most(node, int(self.ledger.problem.class_size[c]), count, limit)
-            total = sum((pattern * nodes for pattern, nodes in room[c]), np.zeros_like(count))
-            for s, most in zip(shapes, total.tolist(), strict=True):
-                var = placement.var[s, c]
-                saved.append((var, upper(var)))
-                var.proto.domain[1] = min(most, upper(var))
-        outcome = self._solve(objective, seconds, unit, Stage.PRESOLVED)
-        for var, most in saved:
-            var.proto.domain[1] = most
+    def _repair(self, objective: Terms, best: int | None, seconds: float, unit: int) -> tuple[int | None, float]:
+        """Solve again within room that is known to pack. Returns the value of a better incumbent, or None; effort."""
+        assert self.floor is not None
+        with self.floor.narrow():
+            outcome = self._solve(objective, min(seconds, Stage.PRESOLVED.value), unit, Stage.PRESOLVED)
         if outcome.solution is None:
             return None, outcome.effort
         reached = objective.at(outcome.solution)
         if best is not None and reached <= best:
             return None, outcome.effort
-        for c, packing in room.items():
-            held = [outcome.solution[placement.var[s, c].index] for s in placement.of_class[c]]
-            self._tried[c, tuple(held)] = (held, _part_of(packing, held))
-        return (None if self._accept(outcome.solution) else reached), outcome.effort
-
-    def _tighten(self, solution: list[int], unpacked: list[int]) -> bool:
-        """Add a row or columns that exclude the counts of classes that did not pack. False: no proof was found."""
-        placement = self.placement
-        assert placement is not None
-        added = False
-        for c in unpacked:
-            node, shapes = placement.bin(c)
-            count = [solution[placement.var[s, c].index] for s in shapes]
-            size = int(self.ledger.problem.class_size[c])
-            found = pack_by_columns(node, size, np.array(count, np.int64), placement.limit[shapes, c])
-            if isinstance(found, Cut):
-                placement.add_cut(c, found)
-                added = True
-            elif found is None:
-                added |= placement.refine(c, MOST_PATTERNS)
-            else:
-                self._tried[c, tuple(count)] = (count, found)
-                added = True
-        return added
+        return (reached if self._accept(outcome.solution) else None), outcome.effort
 
     def _derived(self, solution: list[int]) -> list[int]:
         """The solution with every derived variable at its tight value, new ones included."""
         out = solution + [0] * (len(self.model.proto.variables) - len(solution))
         for var, formula in self.ledger.derived:
             out[var.index] = formula(lambda terms: terms.at(out))
-        if self.placement is not None:
-            for c, (_, packing) in self.packings.items():
-                for index, value in self.placement.pattern_use(c, packing):
-                    out[index] = value
+        if self.floor is not None:
+            self.floor.complete(out, self.packings)
         return out
 
     def adopt(self, plan: Plan) -> None:
         """Make a feasible plan the incumbent: its admissions and counts fixed, everything else completed."""
-        assert self.placement is not None
+        assert self.floor is not None
+        placement = self.floor.placement
         problem = self.ledger.problem
         placed, on_nodes = plan.placed(problem), plan.on_nodes(problem)
         inside = problem.node_class >= 0
-        counts = np.zeros(self.placement.limit.shape, np.int64)
+        counts = np.zeros(placement.limit.shape, np.int64)
         np.add.at(counts.T, problem.node_class[inside], on_nodes.T[inside])
-        if (counts > self.placement.limit).any():
+        if (counts > placement.limit).any():
             return
         model = self.model
         _clear(model)
-        for (s, c), var in self.placement.var.items():
+        for (s, c), var in placement.var.items():
             model.add_hint(var, int(counts[s, c]))
         for cls, terms in zip(self.ledger.classes, self.ledger.terms, strict=True):
             for var in terms.over.started.variables:
@@ -325,29 +278,13 @@ class Search:
             return
         self.spent += float(solver.response_proto.deterministic_time)
         self.packings = {}
-        for c, shapes in self.placement.of_class.items():
+        for c, shapes in placement.of_class.items():
             nodes = np.flatnonzero(problem.node_class == c)
             patterns, uses = np.unique(on_nodes[shapes][:, nodes], axis=1, return_counts=True)
             packing = [(patterns[:, i], int(uses[i])) for i in range(len(uses)) if patterns[:, i].any()]
             if packing:
                 self.packings[c] = (counts[shapes, c].tolist(), packing)
         self.incumbent = self._derived(list(solver.response_proto.solution))
-
-
-def _part_of(packing: Packing, count: list[int]) -> Packing:
-    """A packing of at most the same patterns that holds exactly `count`."""
-    left, out = np.array(count, np.int64), []
-    for pattern, nodes in packing:
-        while nodes and left.any():
-            take = np.minimum(pattern, left)
-            same = (
-                min(nodes, int((left[take > 0] // take[take > 0]).min(initial=nodes))) if (take == pattern).all() else 1
-            )
-            if take.any():
-                out.append((take, same))
-            left = left - same * take
-            nodes -= same
-    return out
 
 
 def _clear(model: cp_model.CpModel) -> None:
@@ -370,13 +307,14 @@ def solve(
     (a caller that may have to kill this process keeps the last).
     """
     ledger = Ledger(problem, rules)
-    search = Search(ledger, Placement(ledger), effort, progress)
-    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
+    apart = len(ledger.classes) > SMALL_CLASSES
+    search = Search(ledger, Apart(ledger) if apart else Joint(ledger), effort, progress)
+    if greedy is not None and not apart and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    levels = tuple(search.results)
+    levels = search.outcome()
     values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
     return Solution(_plan(search), levels, values)
 
@@ -430,10 +368,12 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     ledger = search.ledger
     ranks, names = _ranks(ledger), ledger.rules.rank_names
     last = ranks[-1] if ranks else -1
-    fixed = search.placement is None
+    # affinity and spread let a pod stand because another does: then even what a level does not count may serve it
+    enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
+    steered = search.floor is not None and not enabling
     search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
     for d in ranks if ledger.owned else ():
-        if not fixed:
+        if steered:
             ledger.open(d, -1)
         if any(ledger.rules.unit_rank[u] <= d for u, _ in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
@@ -443,7 +383,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
         if worth.variables:
             yield search.maximise(f"in-share.grow>={names[d]}", worth)
     for d in ranks:
-        if not fixed:
+        if steered:
             ledger.open(last, d)
         yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
         worth = ledger.growth_worth(d, own=False)
@@ -474,14 +414,14 @@ def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
 def _plan(search: Search) -> Plan:
     """The incumbent on real nodes: class patterns onto the class's nodes in name order, pod sets in their order."""
     problem = search.ledger.problem
-    if search.incumbent is None or search.placement is None:
+    if search.incumbent is None or search.floor is None:
         return EMPTY_PLAN
     slots: dict[int, list[list[int]]] = defaultdict(list)
     for c, (_, packing) in sorted(search.packings.items()):
         nodes = iter(np.flatnonzero(problem.node_class == c).tolist())
         for pattern, uses in packing:
             for node in islice(nodes, uses):
-                for s, pods in zip(search.placement.of_class[c], pattern.tolist(), strict=True):
+                for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=True):
                     if pods:
                         slots[s].append([node, pods])
     rows: list[tuple[int, int, int]] = []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ortools.sat.python import cp_model
+
+ACTIVITY = 2**50
+"""Largest sum of coefficients times ranges in a row: clear of overflow in CP-SAT, exact in a double."""
 
 
 def weighted(variables: Sequence[cp_model.IntVar], coefficients: Sequence[int]) -> cp_model.LinearExpr:
@@ -88,3 +92,26 @@ class Terms:
         out = Terms()
         out.constant = int(value)
         return out
+
+
+def at_most(model: cp_model.CpModel, left: Terms, right: int, *, ceiling: bool = False) -> None:
+    """left <= right, divided by the common divisor of the coefficients; rows that cannot bind are left out.
+
+    A row beyond ACTIVITY is rounded to coarser steps: down, so that it only relaxes (the split and the verifier are
+    exact), or for a `ceiling`, which nothing checks again before it binds, to the safe side.
+    """
+    if not left.variables:
+        return
+    divisor = math.gcd(*left.coefficients)
+    coefficients = [c // divisor for c in left.coefficients]
+    room = (right - left.constant) // divisor
+    if room < 0 and all(c > 0 for c in coefficients):
+        room = 0
+    activity = sum(abs(c) * upper(v) for c, v in zip(coefficients, left.variables, strict=True))
+    if activity <= room:
+        return
+    step = max(1, -(-max(activity, room) // ACTIVITY))
+    if step > 1:
+        coefficients = [-(-c // step) if ceiling else c // step for c in coefficients]
+        room //= step
+    model.add(weighted(left.variables, coefficients) <= room)

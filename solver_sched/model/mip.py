@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.math_opt.python import mathopt
 from ortools.sat.python import cp_model
 
@@ -70,3 +71,45 @@ def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answe
         for indices, coefficients, low, high in rows
     )
     return Answer(solution if exact else None, bound)
+
+
+def _relaxation(model: cp_model.CpModel) -> tuple[pywraplp.Solver, list[pywraplp.Variable], list[pywraplp.Constraint]]:
+    """The linear relaxation of a model for GLOP: (solver, a column per variable, a row per constraint)."""
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    columns = [solver.NumVar(v.domain[0], v.domain[1], "") for v in model.proto.variables]
+    rows = []
+    for constraint in model.proto.constraints:
+        linear = constraint.linear
+        low, high = linear.domain[0], linear.domain[1]
+        row = solver.Constraint(
+            float(low) if low > -INFINITE else -solver.infinity(), float(high) if high < INFINITE else solver.infinity()
+        )
+        for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
+            row.SetCoefficient(columns[index], row.GetCoefficient(columns[index]) + coefficient)
+        rows.append(row)
+    return solver, columns, rows
+
+
+def prices(model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int) -> list[int]:
+    """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
+
+    The upper bounds of `pods` are what is to be placed.
+    """
+    solver, columns, _ = _relaxation(model)
+    for variable in pods:
+        solver.Objective().SetCoefficient(columns[variable.index], 1)
+    solver.Objective().SetMaximization()
+    solver.Solve()
+    # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
+    return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods]
+
+
+def relaxed_bound(model: cp_model.CpModel, objective: Terms) -> int:
+    """Upper bound of an objective over the linear relaxation."""
+    solver, columns, _ = _relaxation(model)
+    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
+        solver.Objective().SetCoefficient(columns[variable.index], coefficient)
+    solver.Objective().SetMaximization()
+    solver.Solve()
+    value = solver.Objective().Value()
+    return int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value))))

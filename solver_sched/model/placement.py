@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms, total, upper, weighted
+from solver_sched.model.linear import Terms, at_most, total, upper, weighted
 from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
+
+if TYPE_CHECKING:
+    from solver_sched.model.floor import Totals
+    from solver_sched.model.ledger import Ledger
 
 NODE_LIMIT = 2**31
 
@@ -23,7 +27,7 @@ NODE_LIMIT = 2**31
 class Placement:
     """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C): its upper bound, 0 = no variable."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger | Totals) -> None:
         self.ledger = ledger
         self.problem, self.rules, self.model = ledger.problem, ledger.rules, ledger.model
         self.limit = self._limits()
@@ -94,7 +98,7 @@ class Placement:
                     row = Terms()
                     for s, count in zip(shapes, counts, strict=True):
                         row.add(self.var[s, c], count)
-                    self.ledger.at_most(row, size * most)
+                    at_most(self.model, row, size * most)
 
     # -- domain rules -------------------------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Placement:
         row = Terms()
         for s, weight in zip(shapes, cut.weight, strict=True):
             row.add(self.var[s, c], weight)
-        self.ledger.at_most(row, cut.bound)
+        at_most(self.model, row, cut.bound)
 
     def refine(self, c: int, most: int) -> bool:
         """Give the class exact pattern columns: each node uses one maximal pattern or a part of it; False: too many."""

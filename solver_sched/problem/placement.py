@@ -222,9 +222,7 @@ def _evaluate(
     return felt, scored, spreading
 
 
-def _kinds(
-    n_nodes: int, masks: dict[str, _Layer[Bools]], soft: dict[str, _Layer[Ints]]
-) -> tuple[Ints, Ints]:
+def _kinds(n_nodes: int, masks: dict[str, _Layer[Bools]], soft: dict[str, _Layer[Ints]]) -> tuple[Ints, Ints]:
     """Kind of each node (N,), numbered by first appearance, and the first node of each kind (K,)."""
     parts = [np.packbits(np.stack(layer.rows), axis=0).T for layer in masks.values()]
     parts += [np.stack(layer.rows).astype(np.int64).T.copy().view(np.uint8) for layer in soft.values()]
