@@ -15,12 +15,12 @@ import numpy as np
 
 from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Ints, Plan, Problem
 
 
-def greedy_plan(problem: Problem, rules: Rules) -> Plan:
-    """Place what fits, in order."""
-    return _Greedy(problem, rules).run()
+def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN) -> Plan:
+    """Place what fits, in order. `begun`: a feasible plan that is kept and added to."""
+    return _Greedy(problem, rules, begun).run()
 
 
 def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
@@ -47,7 +47,7 @@ def _plan(table: dict[tuple[int, int], int]) -> Plan:
 
 
 class _Greedy:
-    def __init__(self, problem: Problem, rules: Rules) -> None:
+    def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         self.problem, self.rules = problem, rules
         self.loads = Loads(problem, rules)
         self.left = problem.set_count.copy()
@@ -60,13 +60,21 @@ class _Greedy:
         self.roles: dict[int, list[int]] = defaultdict(list)
         for o, j in enumerate(problem.role_job.tolist()):
             self.roles[j].append(o)
+        self.started = {int(j) for j in np.flatnonzero(rules.need == 0)}
+        for t, node, pods in zip(begun.pod_set.tolist(), begun.node.tolist(), begun.count.tolist(), strict=True):
+            j, shape = int(problem.set_job[t]), int(problem.set_shape[t])
+            self.loads.move(shape, node, pods)
+            self.new[problem.job_queue[j]] += pods * problem.request[shape]
+            self.left[t] -= pods
+            self.table[t, node] += pods
+            self.started.add(j)
 
     def run(self) -> Plan:
         p = self.problem
         waiting: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         for j in self.sets:
             if self.rules.demand.starts[j]:
-                waiting[int(p.job_queue[j])].append(self._key(j, started=False))
+                waiting[int(p.job_queue[j])].append(self._key(j, started=j in self.started))
         for jobs in waiting.values():
             heapq.heapify(jobs)
         order = [(self._share(q), q) for q in waiting]
@@ -78,8 +86,9 @@ class _Greedy:
                 continue
             key = heapq.heappop(jobs)
             j = key[4]
-            started = self.rules.need[j] == 0 or key[1] == 1
-            placed = self._grow(j) if started else self._start(j)
+            placed = self._grow(j) if j in self.started else self._start(j)
+            if placed:
+                self.started.add(j)
             if placed and any(self.left[t] for t in self.sets[j]):
                 heapq.heappush(jobs, self._key(j, started=True))
             heapq.heappush(order, (self._share(q), q))

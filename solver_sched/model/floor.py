@@ -106,11 +106,13 @@ class Joint:
                 var = self.placement.var[s, c]
                 saved.append((var, upper(var)))
                 var.proto.domain[1] = min(most, upper(var))
-        failed = dict(self._failed)
-        yield
-        for var, most in saved:
-            var.proto.domain[1] = most
-        self._failed = failed
+        failed = self._failed
+        try:
+            yield
+        finally:
+            for var, most in saved:
+                var.proto.domain[1] = most
+            self._failed = failed
 
     def tighten(self) -> bool:
         added = False
@@ -219,9 +221,13 @@ class Apart:
                 held[s] += pods
         for cap, most in zip(self._caps, held, strict=True):
             cap.proto.domain[1] = most
-        yield
-        for cap, most in zip(self._caps, self._most, strict=True):
-            cap.proto.domain[1] = most
+        failed = self._failed
+        try:
+            yield
+        finally:
+            for cap, most in zip(self._caps, self._most, strict=True):
+                cap.proto.domain[1] = most
+            self._failed = failed
 
     def tighten(self) -> bool:
         """A price per shape at which the failed totals cost more than the whole cluster can hold (LP dual)."""

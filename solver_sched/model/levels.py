@@ -74,10 +74,14 @@ class Search:
         """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
         if self.incumbent is None:
             return tuple(self.results)
-        return tuple(
-            result if objective is None else replace(result, value=self.value(objective))
-            for result, objective in zip(self.results, self._objectives, strict=True)
-        )
+        out = []
+        for result, objective in zip(self.results, self._objectives, strict=True):
+            value = result.value if objective is None else self.value(objective)
+            if value != result.value:
+                status = "OPTIMAL" if value == result.bound else "FEASIBLE"
+                result = replace(result, value=value, status=status)  # noqa: PLW2901
+            out.append(result)
+        return tuple(out)
 
     # -- one level ----------------------------------------------------------------------------------------------
 
@@ -234,12 +238,10 @@ class Search:
         assert self.floor is not None
         with self.floor.narrow():
             outcome = self._solve(objective, min(seconds, Stage.PRESOLVED.value), unit, Stage.PRESOLVED)
-        if outcome.solution is None:
-            return None, outcome.effort
-        reached = objective.at(outcome.solution)
-        if best is not None and reached <= best:
-            return None, outcome.effort
-        return (reached if self._accept(outcome.solution) else None), outcome.effort
+            reached = None if outcome.solution is None else objective.at(outcome.solution)
+            if outcome.solution is None or reached is None or (best is not None and reached <= best):
+                return None, outcome.effort
+            return (reached if self._accept(outcome.solution) else None), outcome.effort
 
     def _derived(self, solution: list[int]) -> list[int]:
         """The solution with every derived variable at its tight value, new ones included."""
