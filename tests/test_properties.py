@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solver_sched.actions.decide import Bind
-from solver_sched.cluster.objects import Node
+from solver_sched.cluster.objects import Needs, Node, Pod
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.greedy import greedy_plan
@@ -257,6 +257,22 @@ def nothing_raises(snapshot: Snapshot, policy: Policy) -> None:
 def test_no_number_is_too_hostile(snapshot: Snapshot, policy: Policy) -> None:
     """No nodes, totals of zero, weight 0, amounts near 2^63, minimums no group can meet, groups without pods."""
     nothing_raises(snapshot, policy)
+
+
+def test_a_queue_without_capability_has_no_limit_however_much_runs() -> None:
+    # 2^62 bytes are in use; one more is 2^62 + 1, beyond the number that stands for "no capability".
+    big = Needs(request=(("memory", 2**62), ("pods", 1)))
+    small = Needs(request=(("memory", 1), ("pods", 1)))
+    snapshot = Snapshot(
+        nodes=(Node("n", {"memory": 4}), Node("o", {"memory": 4})),
+        pods=(
+            Pod("ns", "big", big, node="n", phase="Running", scheduler="solver-sched"),
+            Pod("ns", "small", small, scheduler="solver-sched"),
+        ),
+    )
+    report = run_cycle(snapshot, POLICIES[0], BUDGET)
+    assert [bind.node for bind in report.decisions if isinstance(bind, Bind)] == ["o"]
+    assert report.notes == ()
 
 
 PROPERTIES = [

@@ -133,7 +133,7 @@ def ceiling_excess(problem: Problem, plan: Plan) -> Iterator[tuple[int, str]]:
     new = np.zeros_like(problem.queue_used)
     queue_of = problem.job_queue[problem.set_job[plan.pod_set]]
     np.add.at(new, queue_of, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
-    for q, r in np.argwhere(new > 0):
+    for q, r in np.argwhere((new > 0) & (problem.queue_capability < NO_LIMIT)):
         have = int(problem.queue_used[q, r] + new[q, r])
         if have > problem.queue_capability[q, r]:
             name = problem.resources[r]
