@@ -199,7 +199,8 @@ def unmet(row: Row) -> Iterator[str]:
             yield f"{row.ours.gpus} GPUs in use, Volcano {row.peers['volcano'].gpus}, and no level asks for that"
     for level in _proven(row):
         if _gap(row, level["name"]) >= MOST_GAP:
-            yield f"{level['name']} has a gap of {_gap(row, level['name']):.3%}: {level['value']} of {level['bound']}"
+            gap = f"{_gap(row, level['name']):.3%}"
+            yield f"{level['name']} is open by {gap}: value {level['value']:,}, bound {level['bound']:,}"
     limit = LIMIT_SECONDS.get(len(row.snapshot.nodes))
     if limit is not None and min(row.seconds) >= limit:
         yield f"{min(row.seconds):.2f} s, limit {limit} s"
@@ -214,13 +215,13 @@ def _proven(row: Row) -> list[Json]:
 
 
 def _gap(row: Row, name: str) -> float:
+    """From 0 to 1. A deficit is closed within one smallest unit and else open (1.0): a share of 0 says nothing."""
     (level,) = (level for level in row.document["levels"] if level["name"] == name)
     bound = level["bound"]
-    if bound is None:
-        return float("inf")
-    if abs(bound - level["value"]) < row.units[name]:
-        return 0.0
-    return float(abs(bound - level["value"]) / max(1, abs(bound)))
+    apart = float("inf") if bound is None else abs(bound - level["value"])
+    if row.units[name]:
+        return float(apart >= row.units[name])
+    return float(min(1.0, apart / max(1, abs(bound or 0))))
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
@@ -313,10 +314,10 @@ def _levels(row: Row) -> Iterator[str]:
     yield from _table(head, body)
 
 
-def report(rows: list[Row], missed: Mapping[str, list[str]]) -> Iterator[str]:
-    """The whole table, as Markdown."""
+def report(rows: list[Row], missed: Mapping[str, list[str]], only: str) -> Iterator[str]:
+    """The whole table, as Markdown. `only`: the kinds that were asked for."""
     yield "# Beside Volcano and KAI\n"
-    yield f"`python -m benchmarks.peers FOLDER`, {machine()}.\n"
+    yield f"`python -m benchmarks.peers FOLDER{f' --only {only}' if only else ''}`, {machine()}.\n"
     yield "Method, format of the input and demands: benchmarks/peers.py. Three figures in a cell: ours / Volcano / KAI."
     yield "Gangs, pods and use count each for itself; no level counts gangs, the levels weigh them by size.\n"
     yield "## What was achieved\n"
@@ -371,7 +372,7 @@ def main() -> None:
         print(path.name, file=sys.stderr)
         rows.append(measure(path))
     missed = {row.name: texts for row in rows if (texts := list(unmet(row)))}
-    print("\n".join(report(rows, missed)))
+    print("\n".join(report(rows, missed, arguments.only)))
     sys.exit(bool(missed))
 
 

@@ -101,11 +101,16 @@ def run(*command: str) -> tuple[float, str]:
 
 
 def gaps(document: dict[str, Any], units: Mapping[str, int]) -> Iterator[tuple[str, float]]:
-    """(level, gap) to disruption; `units`: the smallest unit of a level, below which it counts as closed."""
+    """(level, gap) to disruption. `units`: smallest unit of a deficit; one further from its bound is open (1.0), since
+    a share of a bound near 0 says nothing.
+    """
     for level in document["levels"]:
         name, value, bound = level["name"], level["value"], level["bound"]
         apart = float("inf") if bound is None else abs(bound - value)
-        yield name, 0.0 if apart < units.get(name, 0) else apart / max(1, abs(bound or 0))
+        if units.get(name, 0):
+            yield name, float(apart >= units[name])
+        else:
+            yield name, min(1.0, apart / max(1, abs(bound or 0)))
         if name == "disruption":
             return
 
@@ -116,7 +121,7 @@ def open_levels(document: dict[str, Any], units: Mapping[str, int]) -> tuple[str
         return ("no certificate",)
     levels = {level["name"]: level for level in document["levels"]}
     return tuple(
-        f"{name} has a gap of {gap:.3%}: {levels[name]['value']} of {levels[name]['bound']}"
+        f"{name} is open by {gap:.3%}: value {levels[name]['value']:,}, bound {levels[name]['bound']:,}"
         for name, gap in gaps(document, units)
         if gap >= MOST_GAP
     )
