@@ -25,7 +25,6 @@ from solver_sched.problem.encode import encode
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 
-
 OPEN = 1e-3
 """Relative gap of a level beyond which its solve was cut short rather than closed."""
 

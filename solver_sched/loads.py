@@ -32,11 +32,9 @@ class NodeScore:
         self._least, self._most, self._balanced = w.least, w.most, w.balanced
         self._basic = [r for r, name in enumerate(problem.resources) if name in BASIC]
         self._even = [r for r, name in enumerate(problem.resources) if name in BALANCED]
-        weights = w.binpack.tolist()
-        self._packed = [(r, weights[r]) for r, _ in self.asked if weights[r] > 0]
-        # binpack.weight is a common factor of the weights; the mean is over the weights without it
-        self._factor = math.gcd(*(weight for _, weight in self._packed)) if self._packed else 1
-        self._weight_sum = sum(weight for _, weight in self._packed) // self._factor
+        shares = w.binpack_shares.tolist()
+        self._packed = [(r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0]
+        self._binpack, self._share_sum = w.binpack, sum(share for _, share in self._packed)
 
     def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
         """`alloc`, `used` (R,) of the node, `used` without the pod. Loop and not arrays: one node changes at a time."""
@@ -56,8 +54,8 @@ class NodeScore:
                 deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
                 total += self._balanced * int(100.0 - 100.0 * deviation)
         if self._packed:
-            full = sum(weight * (100 * (used[r] + request[r]) // alloc[r]) for r, weight in self._packed if alloc[r])
-            total += full // self._weight_sum
+            full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in self._packed if alloc[r])
+            total += self._binpack * full // self._share_sum
         return total
 
 

@@ -79,7 +79,7 @@ class Search:
             value = result.value if objective is None else self.value(objective)
             if value != result.value:
                 status = "OPTIMAL" if value == result.bound else "FEASIBLE"
-                result = replace(result, value=value, status=status)  # noqa: PLW2901
+                result = replace(result, value=value, status=status)
             out.append(result)
         return tuple(out)
 

@@ -31,5 +31,4 @@ class NodeOrder(Plugin):
             least=self.conf.integer("leastrequested.weight", 1),
             most=self.conf.integer("mostrequested.weight", 0),
             balanced=self.conf.integer("balancedresource.weight", 1),
-            binpack=np.zeros(len(problem.total), np.int64),
         )

@@ -46,14 +46,15 @@ class NodeScores:
 
     `static` (S, K): what does not depend on the node's load, summed with weights (preferred affinity, soft taints).
     `least`, `most`, `balanced`: weights of the load-dependent terms of nodeorder (0 = off).
-    `binpack` (R,): weight per resource of the best-fit term (zeros = off).
+    `binpack`: weight of the best-fit term (0 = off); `binpack_shares` (R,): weight of each resource in its mean.
     """
 
     static: Ints
     least: int = 0
     most: int = 0
     balanced: int = 0
-    binpack: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    binpack: int = 0
+    binpack_shares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class Plugin:

@@ -259,15 +259,17 @@ def _lower_priorities(problem: Problem) -> Ints:
 def _scores(problem: Problem, plugins: tuple[Plugin, ...]) -> NodeScores:
     """Node scores of all plugins, summed; the tiers' weights are the plugins' own (volcano-semantics 1.5)."""
     kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
-    zero = NodeScores(np.zeros((len(problem.request), kinds), np.int64), binpack=np.zeros(len(problem.total), np.int64))
+    none = np.zeros(len(problem.total), np.int64)
+    total = NodeScores(np.zeros((len(problem.request), kinds), np.int64), binpack_shares=none)
     for plugin in plugins:
         given = plugin.scores(problem)
         if given is not None:
-            zero = NodeScores(
-                zero.static + given.static,
-                zero.least + given.least,
-                zero.most + given.most,
-                zero.balanced + given.balanced,
-                zero.binpack + given.binpack,
+            total = NodeScores(
+                total.static + given.static,
+                total.least + given.least,
+                total.most + given.most,
+                total.balanced + given.balanced,
+                total.binpack + given.binpack,
+                given.binpack_shares if given.binpack else total.binpack_shares,
             )
-    return zero
+    return total

@@ -114,7 +114,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         job_priority=_ints(job.priority for job in rows),
         job_min=_ints(_minimum(job) for job in rows),
         job_ready=_ints(len(job.resident) + len(job.succeeded) for job in rows),
-        job_created=_ints(_created(job) for job in rows),
+        job_created=_ints(_created(job, snapshot.now) for job in rows),
         job_age_limit=_ints(_age_limit(job.group) for job in rows),
         job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
         role_job=_ints(job_row[job] for job, _ in roles.row),
@@ -239,10 +239,11 @@ def _minimum(job: _Job) -> int:
     return job.group.min_member if job.group is not None else 1
 
 
-def _created(job: _Job) -> int:
+def _created(job: _Job, now: int) -> int:
+    """Creation time; what has none was written by hand and counts as created now, not as the oldest of all."""
     if job.group is not None and job.group.created:
         return job.group.created
-    return min((pod.created for pod in job.pending), default=0)
+    return min((pod.created for pod in job.pending if pod.created), default=now)
 
 
 def _age_limit(group: PodGroup | None) -> int:
