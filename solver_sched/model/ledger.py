@@ -20,6 +20,7 @@ from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
 
 SCALE = 10**6
 """K of formulation.md O2 and O6: deficits and loads in millionths of the deserved share."""
+PAST_BALANCE = 2**60
 STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
 
@@ -351,7 +352,9 @@ class Ledger:
                 if deserved > 0:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
                     use.extend(self.new_use(q, r).in_steps(step), SCALE)
-                    rows.append((deserved, use))
+                    # a queue that holds a billion times its share is past balancing, and past 64 bits
+                    if use.span() < PAST_BALANCE:
+                        rows.append((deserved, use))
         return self._largest_ratio(rows, max(use.span() // deserved + 1 for deserved, use in rows)) if rows else None
 
     def order_value(self) -> Terms:
