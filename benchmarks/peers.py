@@ -19,7 +19,7 @@ rules it breaks, and its value at each level. Pods, gangs and use are counted fr
 Where a peer evicted, its plan answers another question than these policies ask, so only its counts are shown.
 
 Demands, each checked (exit 1 if one is not met):
-- ours keeps every rule, and no node holds more than it has;
+- ours keeps every rule, judged as a peer's plan has the values that its document says, and no node is over capacity;
 - ours is not below Volcano's, nor KAI's where it evicted nothing, in the first level that differs, beyond our gap
   there, and no peer is above our bound there;
 - GPUs in use are not below Volcano's unless a level asks for another plan: the first that differs, if ours is above;
@@ -103,10 +103,17 @@ class Row:
     recorded: Mapping[str, Json]
     judged: Mapping[str, Json]
 
+    def deciding(self) -> list[Json]:
+        """Our levels to disruption: those below are best effort."""
+        names = [level["name"] for level in self.document["levels"]]
+        last = names.index("disruption") if "disruption" in names else len(names)
+        levels: list[Json] = self.document["levels"][: last + 1]
+        return levels
+
     def difference(self, peer: str) -> Difference | None:
         """Against a peer that evicted nothing and broke no rule; None where all values agree or nothing compares."""
         theirs = {level["name"]: level["value"] for level in self.judged[peer]["levels"]} if peer in self.judged else {}
-        for level in self.document["levels"]:
+        for level in self.deciding():
             name, ours, bound = level["name"], level["value"], level["bound"]
             if name in theirs and theirs[name] != ours:
                 return Difference(name, ours, theirs[name], bound, ours < theirs[name] <= bound)
@@ -191,27 +198,21 @@ def unmet(row: Row) -> Iterator[str]:
             continue
         if difference.theirs > difference.bound:
             yield f"{peer} is above our bound, so the bound is wrong: {difference}"
+        elif peer == "ours":
+            yield f"our plan, judged, has another value than its document says: {difference}"
         elif difference.theirs > difference.ours and _gap(row, difference.level) >= MOST_GAP:
             yield f"below {peer} by more than {MOST_GAP:.1%}: {difference}"
     if "volcano" in row.peers and row.ours.gpus < row.peers["volcano"].gpus:
         asked = row.difference("volcano")
         if asked is None or asked.ours < asked.theirs:
             yield f"{row.ours.gpus} GPUs in use, Volcano {row.peers['volcano'].gpus}, and no level asks for that"
-    for level in _proven(row):
+    for level in row.deciding():
         if _gap(row, level["name"]) >= MOST_GAP:
             gap = f"{_gap(row, level['name']):.3%}"
             yield f"{level['name']} is open by {gap}: value {level['value']:,}, bound {level['bound']:,}"
     limit = LIMIT_SECONDS.get(len(row.snapshot.nodes))
     if limit is not None and min(row.seconds) >= limit:
         yield f"{min(row.seconds):.2f} s, limit {limit} s"
-
-
-def _proven(row: Row) -> list[Json]:
-    """The levels to disruption: those below are best effort."""
-    names = [level["name"] for level in row.document["levels"]]
-    last = names.index("disruption") if "disruption" in names else len(names)
-    levels: list[Json] = row.document["levels"][: last + 1]
-    return levels
 
 
 def _gap(row: Row, name: str) -> float:
@@ -298,7 +299,7 @@ def _levels(row: Row) -> Iterator[str]:
     }
     head = ["level", "ours", "bound", "gap", "status", "greedy", "Volcano", "KAI"]
     body = []
-    for level in _proven(row):
+    for level in row.deciding():
         name, greedy = level["name"], level["greedy"]
         body.append(
             [
