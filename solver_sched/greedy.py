@@ -2,7 +2,8 @@
 
 It reads the same rules as the model and never the solver: the bar that a solved plan must reach, its hint, and the
 answer when the budget ends. A gang that does not reach its minimum is taken back whole; beyond its minimum a job gets
-one pod a turn (volcano-semantics 2.23). Deserved shares order the queues; they are no ceiling here either.
+one pod a turn (Volcano pkg/scheduler/actions/allocate/allocate.go). Deserved shares order the queues; they are no
+ceiling here either.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ class _Greedy:
         return (int(self.rules.rank[j]), int(started), grown, int(p.job_created[j]), j)
 
     def _share(self, q: int) -> Fraction:
-        """Largest use / deserved over entitled resources (volcano-semantics 2.9); 0 without entitlement."""
+        """Largest use / deserved over entitled resources; 0 without entitlement.
+
+        Volcano pkg/scheduler/plugins/proportion/proportion.go, updateShare.
+        """
         deserved = self.rules.deserved
         if deserved is None:
             return Fraction(0)

@@ -1,6 +1,7 @@
 """Node loads while pods are placed one by one: what still fits where, and how good each node would be.
 
-Scores follow volcano-semantics 2.18 and 2.19, in integers: 0..100 per term, times the term's weight.
+Scores are those of kube-scheduler (NodeResourcesFit: LeastAllocated, MostAllocated; NodeResourcesBalancedAllocation)
+and of Volcano (pkg/scheduler/plugins/binpack/binpack.go), in integers: 0..100 per term, times the term's weight.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from solver_sched.problem.arrays import Index, Plan, Problem
 from solver_sched.snapshot import Snapshot
 
 ADMITTED_FROM = ("", "Pending")
-"""PodGroup phases that `enqueue` may move on (volcano-semantics 2.20)."""
+"""PodGroup phases that `enqueue` may move on (Volcano pkg/scheduler/api/job_info.go, IsPending)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,10 @@ class Needs(Struct, frozen=True):
 
     @property
     def best_effort(self) -> bool:
-        """No request but the pod slot: placed by `backfill`, not by `allocate` (volcano-semantics 2.2)."""
+        """No request but the pod slot: placed by `backfill`, not by `allocate`.
+
+        Volcano pkg/scheduler/api/job_info.go, NewTaskInfo.
+        """
         return all(name == "pods" for name, _ in self.request)
 
 

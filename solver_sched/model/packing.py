@@ -2,7 +2,7 @@
 
 The class model sums equal nodes, which is a relaxation (10 nodes of 8 hold 16 shapes of 5 in sum, 10 in truth). Here
 the counts are packed; where that fails, the dual of the fractional packing is a row that the next solve must respect
-(Gilmore-Gomory; solver-anchors 4.2).
+(Gilmore and Gomory 1961).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Solve where it can be killed: a worker process that is kept warm, fed problems and sends every improved plan back.
 
-CP-SAT's own time limit is not exact (solver-anchors 3.3), so the hard limit is ours: when it passes, the worker is
-killed and the last incumbent it sent is the answer.
+CP-SAT may run past its own time limit (OR-Tools issues #3243, #4882), so the hard limit is ours: when it passes, the
+worker is killed and the last incumbent it sent is the answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Binpack: the fuller node first, so that whole nodes and whole GPUs stay free (formulation.md O11).
 
 Score of a node = 100 x weight x weighted mean, over the requested resources that have a weight, of
-(used + request) / allocatable (volcano-semantics 2.19).
+(used + request) / allocatable (Volcano pkg/scheduler/plugins/binpack/binpack.go, BinPackingScore).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 (formulation.md 3, C6 to C8).
 
 Guarantees are never lent away: new pods may use only what the guarantees of the other queues, idle ones included,
-leave (volcano-semantics 2.10). A resource that `deserved` does not name entitles to nothing; one that `capability`
-does not name is not limited.
+leave (Volcano pkg/scheduler/plugins/capacity/capacity.go, realCapability). A resource that `deserved` does not name
+entitles to nothing; one that `capability` does not name is not limited.
 """
 
 from __future__ import annotations

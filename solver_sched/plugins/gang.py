@@ -1,7 +1,8 @@
 """Gang: a job starts with its whole minimum or not at all (formulation.md C3, C4).
 
-The minimum counts bound, running and succeeded members (volcano-semantics 2.7); pods beyond it are growth. Role
-minimums bind while their sum is at most the job's minimum; the encoder leaves the others out.
+The minimum counts bound, running and succeeded members (Volcano pkg/scheduler/api/job_info.go, ReadyTaskNum);
+pods beyond it are growth. Role minimums bind while their sum is at most the job's minimum; the encoder leaves the
+others out.
 """
 
 from __future__ import annotations

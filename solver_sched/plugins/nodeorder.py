@@ -1,7 +1,7 @@
 """Nodeorder: which of the nodes that would do, by kube-batch's and Volcano's weights (formulation.md O11).
 
 Least and most requested and balanced use judge the node's load; preferred node affinity, preferred pod affinity and
-PreferNoSchedule taints do not depend on it (volcano-semantics 2.18).
+PreferNoSchedule taints do not depend on it (Volcano pkg/scheduler/plugins/nodeorder/nodeorder.go).
 """
 
 from __future__ import annotations

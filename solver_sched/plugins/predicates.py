@@ -1,7 +1,7 @@
 """Predicates: which node may take which pod, and which pods may stand together (formulation.md C9).
 
-The facts are those of kube-scheduler's filters (volcano-semantics 2.17), the switches `predicate.*Enable` are
-Volcano's. Cordoned and unready nodes are refused whatever the switches say.
+The facts are those of kube-scheduler's filters, the switches `predicate.*Enable` are Volcano's
+(pkg/scheduler/plugins/predicates/predicates.go). Cordoned and unready nodes are refused whatever the switches say.
 """
 
 from __future__ import annotations

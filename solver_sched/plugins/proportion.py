@@ -1,7 +1,7 @@
 """Proportion: every queue is entitled to its weighted max-min share of what is contended (formulation.md 3, C6 to C8).
 
 The share decides who comes first and, later, who may take from whom; it is never a ceiling. Capability and what the
-guarantees of other queues leave are (volcano-semantics 2.9).
+guarantees of other queues leave are (Volcano pkg/scheduler/plugins/proportion/proportion.go, realCapability).
 """
 
 from __future__ import annotations

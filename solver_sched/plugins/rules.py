@@ -257,7 +257,10 @@ def _lower_priorities(problem: Problem) -> Ints:
 
 
 def _scores(problem: Problem, plugins: tuple[Plugin, ...]) -> NodeScores:
-    """Node scores of all plugins, summed; the tiers' weights are the plugins' own (volcano-semantics 1.5)."""
+    """Node scores of all plugins, summed whatever their tier; a weight is an argument of its plugin.
+
+    Volcano pkg/scheduler/framework/session_plugins.go, NodeOrderFn.
+    """
     kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
     none = np.zeros(len(problem.total), np.int64)
     total = NodeScores(np.zeros((len(problem.request), kinds), np.int64), binpack_shares=none)

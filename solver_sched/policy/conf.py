@@ -201,7 +201,8 @@ class PluginConf:
 
 @dataclass(frozen=True)
 class SolveSettings:
-    """`seed`; `gap`: relative gap at which a level counts as closed; `max_wait_seconds`: aging (DESIGN 5).
+    """`seed`; `gap`: relative gap at which a level counts as closed; `max_wait_seconds`: a job that
+    waited longer ranks just above its own priority, unless its `sla-waiting-time` says otherwise.
 
     `time_limit_seconds`: wall seconds of one cycle, None = the caller's. `stale_grace_seconds`: how long a gang below
     its minimum is left alone.

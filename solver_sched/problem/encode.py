@@ -22,7 +22,10 @@ from solver_sched.snapshot import Snapshot
 
 DEFAULT_QUEUE = "default"
 WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
-"""Dialects whose PodGroup has no priority class: the job ranks by its highest pod (DESIGN 4, Words)."""
+"""Dialects whose PodGroup has no priority class: the job ranks by its highest pod.
+
+Upstream there orders by the priority of the pods (scheduler-plugins pkg/coscheduling/coscheduling.go, Less).
+"""
 DEFAULT_SLOTS = 110
 """Pod slots of a node that names none: the kubelet's `maxPods`."""
 SUM_LIMIT = 2**63 - 1
@@ -212,7 +215,10 @@ def _jobs(snapshot: Snapshot, ours: frozenset[str]) -> list[_Job]:
 
 
 def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list[Pod]) -> _Job:
-    """Split the members by what they are to the gang; releasing and failed ones are neither (volcano-semantics 2.7)."""
+    """Split the members by what they are to the gang; releasing and failed ones do not count.
+
+    Volcano pkg/scheduler/api/job_info.go, ReadyTaskNum.
+    """
     pending: list[Pod] = []
     resident: list[Pod] = []
     succeeded: list[Pod] = []
@@ -231,7 +237,10 @@ def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list
 
 
 def _task_order(pod: Pod) -> tuple[int, int, int, str]:
-    """Pod priority descending, then index, then name (volcano-semantics 1.5)."""
+    """Pod priority descending, then index, then name.
+
+    Volcano pkg/scheduler/framework/session_plugins.go, TaskOrderFn, which ends with the creation time instead.
+    """
     return (-pod.priority, pod.index if pod.index >= 0 else 2**31, len(pod.name), pod.name)
 
 
@@ -411,7 +420,10 @@ class _Roles(NamedTuple):
 
 
 def _roles(rows: Sequence[_Job]) -> _Roles:
-    """Role minimums, left out where their sum exceeds minMember (volcano-semantics 2.7) and where they are 0."""
+    """Role minimums, left out where they are 0 and where their sum exceeds minMember.
+
+    Volcano pkg/scheduler/api/job_info.go, CheckTaskReady.
+    """
     out = _Roles({}, [], [])
     for job in rows:
         wanted = job.group.min_task_member if job.group is not None else {}

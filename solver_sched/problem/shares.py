@@ -77,7 +77,10 @@ def real_capability(problem: Problem, avail: Ints) -> Ints:
 
 
 def waiting_for_backfill(problem: Problem, backfill: bool) -> Ints:
-    """(J,) request-less pods that no listed action places: they count as ready (volcano-semantics 2.7, IsReady)."""
+    """(J,) request-less pods that no listed action places: they count as ready.
+
+    Volcano pkg/scheduler/api/job_info.go, IsReady.
+    """
     waiting = problem.set_count * problem.shape_best_effort[problem.set_shape] * (not backfill)
     return np.bincount(problem.set_job, weights=waiting, minlength=len(problem.job_min)).astype(np.int64)
 
