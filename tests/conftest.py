@@ -10,9 +10,7 @@ from hypothesis import Phase, settings
 
 # CI must give the same answer twice; at a desk every run tries new examples. Solving makes per-example deadlines noise.
 # A failing example is shrunk at a desk; in CI that could take longer than all the rest.
-settings.register_profile(
-    "ci", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)
+settings.register_profile("ci", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 

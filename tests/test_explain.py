@@ -235,9 +235,7 @@ def test_what_others_are_guaranteed() -> None:
 
 def test_less_room_than_asked() -> None:
     """330 GPUs on 41 nodes of 8 and one of 2; 64 pods of 8 ask 512; 41 fit. (In small: 2 nodes of 8 and one of 2.)"""
-    told = Told(
-        node("n1", 64, 8), node("n2", 64, 8), node("n3", 64, 2), group("g", 4), gang("g", 4, asks(1, 8))
-    )
+    told = Told(node("n1", 64, 8), node("n2", 64, 8), node("n3", 64, 2), group("g", 4), gang("g", 4, asks(1, 8)))
     assert told["g"].code == "Resources"
     # 4 x 8 = 32 > 8 + 8 + 2 = 18
     assert told["g"].message == (
@@ -259,9 +257,7 @@ def test_room_that_running_pods_hold() -> None:
         lone("old", asks(3), node="n1", phase="Running"),
         lone("p", asks(2)),
     )
-    assert told["p"].message == (
-        "needs 1 pod, none fits; cpu is short: 2 asked, 1 free on 1 eligible node of 2"
-    )
+    assert told["p"].message == ("needs 1 pod, none fits; cpu is short: 2 asked, 1 free on 1 eligible node of 2")
 
 
 def test_a_pod_larger_than_every_node() -> None:
@@ -322,9 +318,7 @@ def test_a_gang_that_must_share_a_zone() -> None:
     zones = node("n1", 2, zone="a"), node("n2", 2, zone="b")
     told = Told(zones, group("g", 3), gang("g", 3, needs, labels={"app": "g"}))
     assert told["g"].code == "InterPodAffinity"
-    assert told["g"].message == (
-        "needs 3 pods, at most 2 fit at once, 4 without InterPodAffinity: with app=g per zone"
-    )
+    assert told["g"].message == ("needs 3 pods, at most 2 fit at once, 4 without InterPodAffinity: with app=g per zone")
 
 
 def test_a_spread_that_one_full_zone_limits() -> None:
@@ -341,9 +335,7 @@ def test_a_host_port_taken_this_cycle() -> None:
     needs = asks(1, ports=(HostPort("", "TCP", 80),))
     told = Told(node("n1", 8), lone("high", needs, priority=9), lone("low", needs, priority=1))
     assert told["low"].code == "DomainRule"
-    assert told["low"].message == (
-        "fits alone, kept away from ns/high by Ports: 0.0.0.0:80/TCP"
-    )
+    assert told["low"].message == ("fits alone, kept away from ns/high by Ports: 0.0.0.0:80/TCP")
     assert told["low"].detail["displacedBy"][0]["podGroup"] == "ns/high"
 
 
@@ -420,9 +412,7 @@ def test_a_solver_that_stopped_at_a_gap() -> None:
         place={"a": "n1"},
     )
     assert told["b"].code == "Unsolved"
-    assert told["b"].message == (
-        "fits beside the plan, but level start>=0 stopped at a gap of 50 % (value 1, bound 2)"
-    )
+    assert told["b"].message == ("fits beside the plan, but level start>=0 stopped at a gap of 50 % (value 1, bound 2)")
     assert told["b"].detail["level"] == {
         "name": "start>=0", "value": 1, "bound": 2, "status": "FEASIBLE", "gap": 0.5,
     }  # fmt: skip
