@@ -32,15 +32,3 @@ class InputError(SchedError):
 
 class QuantityError(SchedError, ValueError):
     """A text that is no quantity, or one that cannot be used as an amount."""
-
-
-class EncodeError(SchedError):
-    """The problem cannot be written as integer arrays."""
-
-
-class ModelError(SchedError):
-    """The solver rejects the model, or model and verifier disagree: a defect of ours."""
-
-
-class BindConflictError(SchedError):
-    """The API server moved on between the decision and its execution; the next cycle decides again."""

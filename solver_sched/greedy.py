@@ -16,7 +16,7 @@ import numpy as np
 
 from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
 
 
 def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN) -> Plan:
@@ -188,8 +188,3 @@ class _Greedy:
                 self.held[j] += int(self.rules.pod_value[t])
                 return True
         return False
-
-
-def unplaced(problem: Problem, plan: Plan) -> Ints:
-    """(T,) pods that stay pending."""
-    return problem.set_count - plan.placed(problem)

@@ -69,13 +69,6 @@ def values(levels: Sequence[LevelResult]) -> dict[str, int]:
     return {level.name: level.value for level in levels}
 
 
-def first_difference(ours: Sequence[LevelResult], others: Mapping[str, int]) -> tuple[LevelResult, int] | None:
-    """The first of our levels at which the other plan has another value, and that value."""
-    return next(
-        ((level, others[level.name]) for level in ours if others.get(level.name, level.value) != level.value), None
-    )
-
-
 def assert_reaches(levels: Sequence[LevelResult], others: Mapping[str, int]) -> None:
     """A plan that the solver could have chosen is not better, beyond what an unproven level leaves open."""
     for level in levels:

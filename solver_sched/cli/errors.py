@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from solver_sched.errors import ModelError, SchedError
+from solver_sched.errors import SchedError
 from solver_sched.report.layout import printable
 from solver_sched.report.terminal import encodable
 
@@ -75,7 +75,7 @@ def reported(error: Exception) -> int:
         see = f" (see {context.command_path} --help)" if context is not None else ""
         # No message: a group without a command has printed its help.
         return said(message.rstrip(".") + see, BAD_INPUT) if message else BAD_INPUT
-    if isinstance(error, SchedError) and not isinstance(error, ModelError):
+    if isinstance(error, SchedError):
         return said(str(error), BAD_INPUT)
     if isinstance(error, OSError) and error.strerror:
         return said(f"{error.filename}: {error.strerror}" if error.filename else error.strerror, BAD_INPUT)

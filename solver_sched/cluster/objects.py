@@ -108,7 +108,6 @@ class Needs(Struct, frozen=True):
     volume_claims: tuple[str, ...] = ()
     inline_csi: tuple[str, ...] = ()
     resource_claims: tuple[str, ...] = ()
-    node_name_hint: str | None = None
 
     @property
     def best_effort(self) -> bool:

@@ -285,13 +285,6 @@ class Pod(Wire):
     status: PodStatus | None = None
 
 
-class PodHead(Wire):
-    """Enough to tell a finished pod without a group: some clusters keep hundreds of thousands of them."""
-
-    metadata: Meta
-    status: PodStatus | None = None
-
-
 # Nodes, queues, rules
 
 

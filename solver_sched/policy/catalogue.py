@@ -53,7 +53,6 @@ def _weight(default: int, *, inert: bool = False) -> Argument:
 # Volcano's binpack replaces a negative weight by 1 (pkg/scheduler/plugins/binpack).
 _PACK = Argument("integer", 1, 0, otherwise_default=True)
 _SWITCHED_ON = Argument("boolean", True)
-_SWITCHED_OFF = Argument("boolean", False)
 _ANY = Argument("any", inert=True)
 _ERROR_CACHE = {"predicateErrorCacheEnable": Argument("boolean", True, inert=True)}
 _NO_EVICTIONS = "comes with evictions; nothing is evicted yet"
