@@ -18,7 +18,7 @@ from ortools.sat.python import cp_model
 from solver_sched.model import mip
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, at_most, upper, weighted
-from solver_sched.model.packing import Cut, Packing, pack, pack_by_columns, pack_most
+from solver_sched.model.packing import Cut, Packing, Pattern, maximal_patterns, pack, pack_by_columns, pack_most
 from solver_sched.model.placement import Placement
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Ints, Problem
@@ -28,6 +28,8 @@ Packings = dict[int, tuple[list[int], Packing]]
 
 MOST_PATTERNS = 2000
 """A class that no cut settles gets its maximal patterns as columns, if there are no more than this."""
+FEW_PATTERNS = 300
+"""Up to this many maximal patterns of a class are listed; beyond, the best is searched for (pricing)."""
 PLACE_SECONDS = 0.3
 """Deterministic seconds for one placement of given totals."""
 PLACE_ROUNDS = 40
@@ -61,6 +63,7 @@ class Joint:
         self._size = ledger.problem.class_size
         self._known: dict[tuple[int, tuple[int, ...]], Packing] = {}
         self._fitting: dict[int, Packing] = {}
+        self._listed: dict[tuple[int, tuple[int, ...]], list[Pattern] | None] = {}
         self._failed: dict[int, list[int]] = {}
 
     def pack(self, solution: list[int]) -> Packings | None:
@@ -119,7 +122,9 @@ class Joint:
         for c, count in self._failed.items():
             node, shapes = self.placement.bin(c)
             limit = self.placement.limit[shapes, c]
-            found = pack_by_columns(node, int(self._size[c]), np.array(count, np.int64), limit)
+            found = pack_by_columns(
+                node, int(self._size[c]), np.array(count, np.int64), limit, self._patterns(c, count)
+            )
             if isinstance(found, Cut):
                 self.placement.add_cut(c, found)
                 added = True
@@ -129,6 +134,15 @@ class Joint:
                 self._known[c, tuple(count)] = found
                 added = True
         return added
+
+    def _patterns(self, c: int, count: list[int]) -> list[Pattern] | None:
+        """All maximal patterns of the class in the shapes that are counted, or None if there are many."""
+        shapes = tuple(i for i, pods in enumerate(count) if pods)
+        if (c, shapes) not in self._listed:
+            node, present = self.placement.bin(c)
+            limit = np.where(np.array(count) > 0, self.placement.limit[present, c], 0)
+            self._listed[c, shapes] = maximal_patterns(node, limit, FEW_PATTERNS)
+        return self._listed[c, shapes]
 
     def complete(self, values: list[int], packings: Packings) -> None:
         for c, (_, packing) in packings.items():

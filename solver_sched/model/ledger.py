@@ -7,6 +7,7 @@ the evaluator of a given plan.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,14 +26,18 @@ STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Part:
-    """Jobs of a class that start, their minimums and growth per position, the worth of the growth; members summed."""
+    """Jobs of a class that start, their minimums and growth per position, the worth of the growth; members summed.
+
+    `closed`: the variables are held at 0 for now (`Ledger.open`).
+    """
 
     started: Terms
     minimum: list[Terms]
     growth: list[Terms]
     worth: Terms
+    closed: bool = False
 
     def variables(self) -> list[cp_model.IntVar]:
         return [v for terms in (self.started, *self.minimum, *self.growth) for v in terms.variables]
@@ -65,6 +70,9 @@ class Ledger:
         self.classes = job_classes(problem, rules)
         self.owned = _shared(rules)
         self.terms = [self._class_terms(cls) for cls in self.classes]
+        self._of_queue: dict[int, list[tuple[JobClass, ClassTerms]]] = defaultdict(list)
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            self._of_queue[cls.queue].append((cls, terms))
         self.kept = self._kept_units() if self.owned else []
         self.derived: list[tuple[cp_model.IntVar, Callable[[Value], int]]] = []
         if self.owned:
@@ -166,8 +174,11 @@ class Ledger:
         """
         for cls, terms in zip(self.classes, self.terms, strict=True):
             for part, last in ((terms.own, rank), (terms.over, beyond)):
+                if part.closed == (cls.rank > last):
+                    continue
+                part.closed = cls.rank > last
                 for var in part.variables():
-                    var.proto.domain[1] = 0 if cls.rank > last else self._range[var.index]
+                    var.proto.domain[1] = 0 if part.closed else self._range[var.index]
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -177,8 +188,8 @@ class Ledger:
         for u, var in self.kept:
             if p.unit_queue[u] == queue and (rank is None or self.rules.unit_rank[u] <= rank):
                 out.add(var, int(p.unit_request[u, resource]))
-        for cls, terms in zip(self.classes, self.terms, strict=True):
-            if cls.queue != queue or (rank is not None and cls.rank > rank):
+        for cls, terms in self._of_queue[queue]:
+            if rank is not None and cls.rank > rank:
                 continue
             out.extend(terms.own.started, int(cls.held[resource]))
             for i, s in enumerate(cls.shape.tolist()):
@@ -190,16 +201,15 @@ class Ledger:
     def new_use(self, queue: int, resource: int) -> Terms:
         """What new pods of the queue take."""
         out = Terms()
-        for cls, terms in zip(self.classes, self.terms, strict=True):
-            if cls.queue == queue:
-                for i, s in enumerate(cls.shape.tolist()):
-                    amount = int(self.problem.request[s, resource])
-                    out.extend(terms.whole.minimum[i], amount)
-                    out.extend(terms.whole.growth[i], amount)
+        for cls, terms in self._of_queue[queue]:
+            for i, s in enumerate(cls.shape.tolist()):
+                amount = int(self.problem.request[s, resource])
+                out.extend(terms.whole.minimum[i], amount)
+                out.extend(terms.whole.growth[i], amount)
         return out
 
     def queues(self) -> list[int]:
-        return sorted({cls.queue for cls in self.classes})
+        return sorted(self._of_queue)
 
     def _own_rows(self) -> None:
         assert self.rules.deserved is not None
@@ -324,8 +334,8 @@ class Ledger:
     def _asked(self, queue: int, resource: int, rank: int) -> tuple[int, int]:
         """What pending pods of the queue of at least this rank ask for if they can start, and the smallest unit."""
         p, total, smallest = self.problem, 0, int(NO_LIMIT)
-        for cls in self.classes:
-            if cls.queue != queue or cls.rank > rank:
+        for cls, _ in self._of_queue[queue]:
+            if cls.rank > rank:
                 continue
             amounts = p.request[cls.shape, resource]
             total += cls.size * int((amounts * self.rules.demand.counts[cls.sets[0]]).sum())

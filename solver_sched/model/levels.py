@@ -74,6 +74,7 @@ class Search:
         """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
         if self.incumbent is None:
             return tuple(self.results)
+        self.incumbent = self._completed(self.incumbent, tight=True)
         out = []
         for result, objective in zip(self.results, self._objectives, strict=True):
             value = result.value if objective is None else self.value(objective)
@@ -89,7 +90,7 @@ class Search:
         """Solve one level and lock it. A best-effort level gets little time and no cuts."""
         began, effort = time.perf_counter(), 0.0
         if self.incumbent is not None:
-            self.incumbent = self._derived(self.incumbent)
+            self.incumbent = self._completed(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
         bound = objective.span()
         allowance = self._allowance(best_effort)
@@ -140,6 +141,11 @@ class Search:
         if self.after_level is not None:
             self.after_level()
         return result
+
+    def tighten_derived(self) -> None:
+        """Bring every derived variable of the incumbent to its least value."""
+        if self.incumbent is not None:
+            self.incumbent = self._completed(self.incumbent, tight=True)
 
     def lock(self, objective: Terms, value: int) -> None:
         self.model.add(weighted(objective.variables, objective.coefficients) >= value - objective.constant)
@@ -230,7 +236,7 @@ class Search:
         if packings is None:
             return False
         self.packings = packings
-        self.incumbent = self._derived(solution)
+        self.incumbent = self._completed(solution)
         return True
 
     def _repair(self, objective: Terms, best: int | None, seconds: float, unit: int) -> tuple[int | None, float]:
@@ -243,11 +249,12 @@ class Search:
                 return None, outcome.effort
             return (reached if self._accept(outcome.solution) else None), outcome.effort
 
-    def _derived(self, solution: list[int]) -> list[int]:
-        """The solution with every derived variable at its tight value, new ones included."""
+    def _completed(self, solution: list[int], *, tight: bool = False) -> list[int]:
+        """The solution with the derived variables it does not know yet; `tight`: all of them at their least."""
         out = solution + [0] * (len(self.model.proto.variables) - len(solution))
         for var, formula in self.ledger.derived:
-            out[var.index] = formula(lambda terms: terms.at(out))
+            if tight or var.index >= len(solution):
+                out[var.index] = formula(lambda terms: terms.at(out))
         if self.floor is not None:
             self.floor.complete(out, self.packings)
         return out
@@ -286,7 +293,7 @@ class Search:
             packing = [(patterns[:, i], int(uses[i])) for i in range(len(uses)) if patterns[:, i].any()]
             if packing:
                 self.packings[c] = (counts[shapes, c].tolist(), packing)
-        self.incumbent = self._derived(list(solver.response_proto.solution))
+        self.incumbent = self._completed(list(solver.response_proto.solution))
 
 
 def _clear(model: cp_model.CpModel) -> None:
@@ -408,6 +415,7 @@ def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
         yield search.maximise(f"in-share.deficit[{k}]>={name}", objective, unit=unit)
         if search.incumbent is None:
             return
+        search.tighten_derived()
         left = sorted((search.value(terms), unit) for terms, (_, unit) in zip(deficits, parts, strict=True))
         if all(value == 0 or value < unit for value, unit in left[: len(left) - k]):
             return

@@ -18,8 +18,8 @@ from ortools.sat.python import cp_model
 from solver_sched.model.linear import total, weighted
 from solver_sched.problem.arrays import Bools, Ints
 
-FEW_PATTERNS = 100
-"""Up to this many patterns of a node are listed; beyond, the best is searched for."""
+VISITS = 8
+"""Steps of the walk per pattern that is wanted, before it is given up."""
 MOST_COLUMNS = 60
 """Pricing rounds of one column generation; each is a knapsack of a few milliseconds."""
 
@@ -194,13 +194,17 @@ def _clash(node: Bin, s: int, pattern: Ints) -> bool:
     return any(pattern[row].any() for row in node.single[node.single[:, s]])
 
 
-def pack_by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing | Cut | None:
+def pack_by_columns(
+    node: Bin, size: int, count: Ints, limit: Ints, listed: list[Pattern] | None
+) -> Packing | Cut | None:
     """Column generation on the number of nodes needed: a packing, or a cut if even a fractional one needs more than
     `size` (it excludes the counts and holds for all counts up to `limit`), or None: nothing found within the effort.
+
+    `listed`: all maximal patterns of the shapes counted, if they are few enough to be known; then no pricing is needed.
     """
     shapes = [int(s) for s in np.flatnonzero(count)]
-    columns: dict[Pattern, None] = {}
-    for s in shapes:
+    columns: dict[Pattern, None] = dict.fromkeys(listed or ())
+    for s in () if listed else shapes:
         only = tuple(int(i == s) for i in range(len(count)))
         alone = best_pattern(node, only, limit)
         if not any(alone):
@@ -212,7 +216,7 @@ def pack_by_columns(node: Bin, size: int, count: Ints, limit: Ints) -> Packing |
         top = max(duals) or 1.0
         for s, dual in zip(shapes, duals, strict=True):
             scaled[s] = round(CUT_SCALE * dual / top)
-        best = best_pattern(node, scaled, limit)
+        best = _heaviest(listed, scaled) if listed else best_pattern(node, scaled, limit)
         most = sum(w * x for w, x in zip(scaled, best, strict=True))
         weighed = int(np.array(scaled, np.int64) @ count)
         if weighed > size * most:
@@ -258,13 +262,13 @@ def _master(columns: list[Pattern], shapes: list[int], count: Ints) -> tuple[lis
     return [max(0.0, row.dual_value()) for row in rows], [var.solution_value() for var in use]
 
 
+def _heaviest(patterns: list[Pattern], weight: Sequence[int]) -> Pattern:
+    return max(patterns, key=lambda pattern: sum(w * x for w, x in zip(weight, pattern, strict=True)))
+
+
 def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
     """The pattern of one node of largest weight, at most `most` pods of each shape; proven optimal."""
     shapes = [s for s, w in enumerate(weight) if w > 0]
-    wanted = np.where(np.array(weight) > 0, most, 0)
-    few = maximal_patterns(node, wanted, FEW_PATTERNS)
-    if few is not None:
-        return max(few, key=lambda pattern: sum(w * x for w, x in zip(weight, pattern, strict=True)))
     model = cp_model.CpModel()
     out = [0] * len(weight)
     vars_: dict[int, cp_model.IntVar] = {}
@@ -351,7 +355,7 @@ def maximal_patterns(node: Bin, limit: Ints, most: int) -> list[Pattern] | None:
     def walk(depth: int) -> bool:
         nonlocal visits
         visits += 1
-        if visits > 20 * most or len(out) > most:
+        if visits > VISITS * most or len(out) > most:
             return False
         if depth == len(order):
             if not any(room(s) > 0 for s in order):
