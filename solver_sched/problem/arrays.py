@@ -111,19 +111,18 @@ class Problem:
         domain_rules: rules that depend on where other pending pods go.
     Pod sets
         set_job, set_shape, set_role (-1 = none), set_count (pending pods), set_priority (pod priority).  All (T,).
-        Ordered by job, then pod priority descending, then name: the task order.
+        Ordered by job, then pod priority descending, then index and name: the task order.
     Jobs
         job_queue, job_priority, job_min (minMember), job_ready (pods that count already: bound, running, succeeded),
         job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`).                                All (J,).
         job_held (J, R): what the ready pods of the job hold.
         role_job, role_min, role_ready (O,): `minTaskMember`, left out where its sum exceeds minMember.
     Queues
-        queue_weight, queue_open, queue_priority (Q,), queue_capability (Q, R) NO_LIMIT = none,
-        queue_deserved (Q, R) -1 = not given, queue_guarantee (Q, R), queue_used (Q, R): by running pods.
+        queue_weight (Q,), queue_capability (Q, R) NO_LIMIT = none, queue_deserved (Q, R) -1 = not given,
+        queue_guarantee (Q, R), queue_used (Q, R): by running pods.
         foreign (R,): held by pods that belong to no queue.
     Running units
-        unit_job (-1 = pod without a pending job row), unit_queue, unit_priority, unit_count: identical units; (U,).
-        unit_request (U, R): one unit.
+        unit_queue, unit_priority, unit_count: identical units; (U,). unit_request (U, R): one unit.
     now: s.
     """
 
@@ -159,14 +158,11 @@ class Problem:
     role_min: Ints
     role_ready: Ints
     queue_weight: Ints
-    queue_open: Bools
-    queue_priority: Ints
     queue_capability: Ints
     queue_deserved: Ints
     queue_guarantee: Ints
     queue_used: Ints
     foreign: Ints
-    unit_job: Ints
     unit_queue: Ints
     unit_priority: Ints
     unit_count: Ints

@@ -18,6 +18,7 @@ from solver_sched.cluster.objects import Pod, PodGroup, Queue
 from solver_sched.problem.arrays import NO_LIMIT, Index, Ints, Member, Problem
 from solver_sched.problem.domain_rules import class_columns
 from solver_sched.problem.placement import Placement, place
+from solver_sched.quantity import parse_duration
 from solver_sched.snapshot import Snapshot
 
 DEFAULT_QUEUE = "default"
@@ -86,7 +87,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
     vector.add(queue_used, (q for q, _ in residents), [pod for _, pod in residents])
     queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
     foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours] + queueless)
-    units = _running_units(jobs, job_row, queue_row, vector)
+    units = _running_units(jobs, queue_row, vector)
     grain = _grain(request)
     node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
 
@@ -124,14 +125,11 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         role_min=_ints(roles.minimum),
         role_ready=_ints(roles.ready),
         queue_weight=_ints(queues[name].weight for name in queue_row),
-        queue_open=np.array([queues[name].state in ("", "Open") for name in queue_row], bool),
-        queue_priority=_ints(queues[name].priority for name in queue_row),
         queue_capability=_per_queue(queues, queue_row, column, "capability", int(NO_LIMIT)),
         queue_deserved=_per_queue(queues, queue_row, column, "deserved", -1),
         queue_guarantee=_per_queue(queues, queue_row, column, "guarantee", 0),
         queue_used=queue_used,
         foreign=foreign,
-        unit_job=units.job,
         unit_queue=units.queue,
         unit_priority=units.priority,
         unit_count=units.count,
@@ -257,8 +255,6 @@ def _created(job: _Job, now: int) -> int:
 
 def _age_limit(group: PodGroup | None) -> int:
     """`sla-waiting-time` of the group in seconds, 0 = not set. A value that is no duration does not limit."""
-    from solver_sched.quantity import parse_duration
-
     for key in SLA_KEYS:
         if group is not None and key in group.annotations:
             return parse_duration(group.annotations[key]) or 0
@@ -439,23 +435,20 @@ def _roles(rows: Sequence[_Job]) -> _Roles:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Units:
-    job: Ints
     queue: Ints
     priority: Ints
     count: Ints
     request: Ints
 
 
-def _running_units(
-    jobs: Sequence[_Job], job_row: Mapping[str, int], queue_row: Mapping[str, int], vector: _Vectors
-) -> _Units:
+def _running_units(jobs: Sequence[_Job], queue_row: Mapping[str, int], vector: _Vectors) -> _Units:
     """The minimum of each running job whose minimum runs, and each running pod beyond it; equal pods share a row."""
-    rows: dict[tuple[int, int, int, bytes], int] = defaultdict(int)
+    rows: dict[tuple[int, int, bytes], int] = defaultdict(int)
     for job in jobs:
         needed = max(0, _minimum(job) - len(job.succeeded))
         if job.queue not in queue_row or not job.resident or len(job.resident) < needed:
             continue
-        row = (job_row.get(job.key, -1), queue_row[job.queue], job.priority)
+        row = (queue_row[job.queue], job.priority)
         first = _minimum_first(job, needed)
         if needed:
             rows[*row, vector.total(first[:needed]).tobytes()] += 1
@@ -463,11 +456,10 @@ def _running_units(
             rows[*row, vector.of(pod).tobytes()] += 1
     width = len(vector.column)
     return _Units(
-        job=_ints(key[0] for key in rows),
-        queue=_ints(key[1] for key in rows),
-        priority=_ints(key[2] for key in rows),
+        queue=_ints(key[0] for key in rows),
+        priority=_ints(key[1] for key in rows),
         count=_ints(rows.values()),
-        request=np.frombuffer(b"".join(key[3] for key in rows), np.int64).reshape(-1, width),
+        request=np.frombuffer(b"".join(key[2] for key in rows), np.int64).reshape(-1, width),
     )
 
 
