@@ -32,11 +32,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.decode import dump
 from benchmarks.machine import machine
 from solver_sched import load_policy, load_snapshot, run_cycle
 from solver_sched.cycle import Budget
-from solver_sched.simulate.generate import generate_json
+from solver_sched.simulate.generate import generate
 
 RUNS = 3
 MOST_GAP = 0.001
@@ -118,7 +120,7 @@ def gaps(document: dict[str, Any], units: Mapping[str, int]) -> Iterator[tuple[s
 def open_levels(document: dict[str, Any], units: Mapping[str, int]) -> tuple[str, ...]:
     """The levels whose gap is MOST_GAP or more, or the lack of any certificate."""
     if document["certificate"]["gap"] is None:
-        return ("no certificate",)
+        return (f"no certificate: {'; '.join(document['notes']) or 'no reason given'}",)
     levels = {level["name"]: level for level in document["levels"]}
     return tuple(
         f"{name} is open by {gap:.3%}: value {levels[name]['value']:,}, bound {levels[name]['bound']:,}"
@@ -155,7 +157,8 @@ def openb(folder: Path, nodes: Path, pods: Path) -> Result:
 def generated(folder: Path, nodes: int, gangs: int) -> Result:
     """A warm cycle on a large quantised cluster."""
     path = folder / "generated.json"
-    path.write_bytes(generate_json(nodes=nodes, gangs=gangs, seed=1, occupancy=0.5))
+    items = generate(nodes=nodes, gangs=gangs, seed=1, occupancy=0.5)
+    path.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
     snapshot, policy = load_snapshot(path), load_policy()
     run_cycle(snapshot, policy, Budget())
     reports = [run_cycle(snapshot, policy, Budget()) for _ in range(RUNS)]
