@@ -5,6 +5,7 @@ Quantities are canonical strings, names `namespace/name`, decisions in the order
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from solver_sched.quantity import format as format_quantity
 
 if TYPE_CHECKING:
     from solver_sched.cycle import CycleReport
+    from solver_sched.model.effort import LevelResult
     from solver_sched.problem.arrays import Ints
 
 API_VERSION = "solver-sched.io/v1alpha1"
@@ -106,14 +108,10 @@ def _groups(report: CycleReport) -> list[dict[str, Any]]:
 def _queues(report: CycleReport) -> list[dict[str, Any]]:
     """Deserved, allocated after the plan, requested, and the largest share of what is deserved (else of all)."""
     problem, rules, plan = report.problem, report.rules, report.plan
-    allocated = problem.queue_used.copy()
-    if len(plan.count):
-        queue_of = problem.job_queue[problem.set_job[plan.pod_set]]
-        np.add.at(allocated, queue_of, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    allocated = problem.queue_used + plan.of_queues(problem)
     requested = problem.queue_used.copy()
-    if len(problem.set_count):
-        queue_of = problem.job_queue[problem.set_job]
-        np.add.at(requested, queue_of, problem.set_count[:, None] * problem.request[problem.set_shape])
+    queue_of = problem.job_queue[problem.set_job]
+    np.add.at(requested, queue_of, problem.set_count[:, None] * problem.request[problem.set_shape])
     out = []
     for q, name in enumerate(report.index.queues):
         deserved = rules.deserved[q] if rules.deserved is not None else None
@@ -141,7 +139,7 @@ def _share(report: CycleReport, allocated: Ints, deserved: Ints | None) -> float
 
 
 def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
-    """Non-zero resources as canonical quantities; pod slots are left out unless nothing else is there."""
+    """Non-zero resources as canonical quantities."""
     return {
         name: format_quantity(name, int(amount))
         for name, amount in zip(report.index.resources, vector, strict=True)
@@ -149,19 +147,14 @@ def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
     }
 
 
+def _reached(report: CycleReport) -> list[LevelResult]:
+    """The levels with the values of the plan that stands."""
+    if report.winner == "solver":
+        return list(report.levels)
+    return [replace(one, value=report.greedy_levels.get(one.name, 0), status="GREEDY") for one in report.levels]
+
+
 def _levels(report: CycleReport) -> list[dict[str, Any]]:
-    if report.winner == "greedy":
-        return [
-            {
-                "name": level.name,
-                "value": report.greedy_levels.get(level.name, 0),
-                "bound": level.bound,
-                "status": "GREEDY",
-                "seconds": round(level.seconds, 4),
-                "greedy": report.greedy_levels.get(level.name),
-            }
-            for level in report.levels
-        ]
     return [
         {
             "name": level.name,
@@ -171,7 +164,7 @@ def _levels(report: CycleReport) -> list[dict[str, Any]]:
             "seconds": round(level.seconds, 4),
             "greedy": report.greedy_levels.get(level.name),
         }
-        for level in report.levels
+        for level in _reached(report)
     ]
 
 
@@ -179,12 +172,10 @@ def certificate(report: CycleReport) -> dict[str, Any]:
     """optimal = every level to Disruption proven; gap = the first open level's; greedy = no bound."""
     if not report.levels:
         return {"status": "greedy", "gap": None, "winner": "greedy"}
-    for level in report.levels:
-        value = report.greedy_levels.get(level.name, 0) if report.winner == "greedy" else level.value
-        if level.bound is not None and level.bound != value:
-            apart = abs(level.bound - value)
-            gap = 0.0 if apart < level.unit else apart / max(1, abs(level.bound))
-            return {"status": "gap", "gap": round(gap, 6), "level": level.name, "winner": report.winner}
+    for level in _reached(report):
+        if level.bound != level.value:
+            gap = None if level.bound is None else round(level.gap, 6)
+            return {"status": "gap", "gap": gap, "level": level.name, "winner": report.winner}
         if level.name == "disruption":
             break
     return {"status": "optimal", "gap": 0.0, "winner": report.winner}

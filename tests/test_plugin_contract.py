@@ -688,7 +688,7 @@ def no_guarantee(plugin: type[Plugin]) -> Fault:
 
 def half_the_cluster(self: Plugin, problem: Problem) -> QueueCeiling:
     half = np.tile(problem.total // 2, (len(problem.queue_used), 1))
-    return QueueCeiling(half, problem.queue_guarantee * 0, self.name)
+    return QueueCeiling(half, problem.queue_guarantee * 0)
 
 
 FAULTS_MODEL: dict[str, tuple[str, Fault]] = {

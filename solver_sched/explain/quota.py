@@ -27,9 +27,7 @@ class Quota:
 
     def __init__(self, problem: Problem, index: Index, rules: Rules, plan: Plan, amounts: Amounts) -> None:
         self.problem, self.index, self.rules, self.amounts = problem, index, rules, amounts
-        self.new = np.zeros_like(problem.queue_used)
-        queue = problem.job_queue[problem.set_job[plan.pod_set]]
-        np.add.at(self.new, queue, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+        self.new = plan.of_queues(problem)
         self.used = problem.queue_used + self.new
         self._numbers: dict[int, dict[str, Any]] = {}
 

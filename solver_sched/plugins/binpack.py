@@ -27,6 +27,5 @@ class Binpack(Plugin):
                 per_resource[r] = max(0, self.conf.integer(f"binpack.{name}", 1))
             elif name in named:
                 per_resource[r] = max(0, self.conf.integer(f"binpack.resources.{name}", 1))
-        kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
-        static = np.zeros((len(problem.request), kinds), np.int64)
+        static = np.zeros((len(problem.request), problem.kinds), np.int64)
         return NodeScores(static, binpack=weight, binpack_shares=per_resource)

@@ -21,8 +21,7 @@ class NodeOrder(Plugin):
     def scores(self, problem: Problem) -> NodeScores | None:
         if not self.conf.on("nodeOrder"):
             return None
-        kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
-        static = np.zeros((len(problem.request), kinds), np.int64)
+        static = np.zeros((len(problem.request), problem.kinds), np.int64)
         for name, weight in SOFT_WEIGHTS.items():
             if name in problem.soft:
                 static += self.conf.integer(f"{name}.weight", weight) * problem.soft[name]

@@ -1,7 +1,7 @@
 """What a plugin may contribute, and the values that solver, greedy, verifier and explainer read from all of them.
 
-A plugin is one scheduling rule in one file. It never sees a solver object: it gives arrays and linear rows, and it
-states its rule once more, in plain numpy, as `violations`, written without looking at the rows.
+A plugin is one scheduling rule in one file. It never sees a solver object: it gives arrays, and it states its rule
+once more, in plain numpy, as `violations`, written without looking at them.
 Test of what is a plugin: switched off, the plan could still be executed by the cluster.
 """
 
@@ -30,14 +30,13 @@ class Violation:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QueueCeiling:
-    """For every queue and resource: what new pods may add, (Q, R), NO_LIMIT = no ceiling; and jointly over all queues:
-    `joint` (Q, R) guarantees g with sum over q of max(used_q + added_q, g_q) <= total, zeros where none is given.
-    Binds only queues that start something, and only in resources that the new pods ask for.
+    """`room` (Q, R): what new pods of a queue may add, NO_LIMIT = no ceiling (C7). `guarantee` (Q, R), 0 = none: the
+    sum over q of max(used_q + added_q, guarantee_q) stays within the cluster (C8). Both bind only in resources that
+    the new pods ask for.
     """
 
     room: Ints
     guarantee: Ints
-    plugin: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -21,7 +21,7 @@ class Proportion(Plugin):
         return proportional(problem, wanted)
 
     def ceiling(self, problem: Problem) -> QueueCeiling | None:
-        return QueueCeiling(ceiling_room(problem), problem.queue_guarantee, self.name)
+        return QueueCeiling(ceiling_room(problem), problem.queue_guarantee)
 
     def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
         for queue, message in ceiling_excess(problem, plan):

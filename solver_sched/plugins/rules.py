@@ -134,9 +134,8 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
 
 def _no_action(problem: Problem, policy: Policy) -> Bools:
     """(S, K) shapes that no listed action places: `backfill` places request-less pods, `allocate` all others (C10)."""
-    kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
     placed = np.where(problem.shape_best_effort, policy.runs("backfill"), policy.runs("allocate"))
-    return np.repeat(~placed.astype(bool)[:, None], kinds, axis=1)
+    return np.repeat(~placed.astype(bool)[:, None], problem.kinds, axis=1)
 
 
 def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> tuple[Ints, tuple[str, ...], Ints]:
@@ -261,9 +260,8 @@ def _scores(problem: Problem, plugins: tuple[Plugin, ...]) -> NodeScores:
 
     Volcano pkg/scheduler/framework/session_plugins.go, NodeOrderFn.
     """
-    kinds = int(problem.node_kind.max()) + 1 if len(problem.node_kind) else 0
     none = np.zeros(len(problem.total), np.int64)
-    total = NodeScores(np.zeros((len(problem.request), kinds), np.int64), binpack_shares=none)
+    total = NodeScores(np.zeros((len(problem.request), problem.kinds), np.int64), binpack_shares=none)
     for plugin in plugins:
         given = plugin.scores(problem)
         if given is not None:

@@ -169,6 +169,11 @@ class Problem:
     unit_request: Ints
     now: int
 
+    @property
+    def kinds(self) -> int:
+        """K, the number of static node kinds."""
+        return int(self.node_kind.max(initial=-1)) + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -211,6 +216,13 @@ class Plan:
     def placed(self, problem: Problem) -> Ints:
         """Pods placed per pod set (T,)."""
         return np.bincount(self.pod_set, weights=self.count, minlength=len(problem.set_job)).astype(np.int64)
+
+    def of_queues(self, problem: Problem) -> Ints:
+        """What the placed pods of each queue take (Q, R)."""
+        out = np.zeros_like(problem.queue_used)
+        queue = problem.job_queue[problem.set_job[self.pod_set]]
+        np.add.at(out, queue, self.count[:, None] * problem.request[problem.set_shape[self.pod_set]])
+        return out
 
     def on_nodes(self, problem: Problem) -> Ints:
         """Pods placed per shape and node (S, N)."""

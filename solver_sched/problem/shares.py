@@ -133,9 +133,7 @@ def ceiling_room(problem: Problem) -> Ints:
 
 def ceiling_excess(problem: Problem, plan: Plan) -> Iterator[tuple[int, str]]:
     """(queue, message) for every capability and joint guarantee that the new pods of `plan` break (C7, C8)."""
-    new = np.zeros_like(problem.queue_used)
-    queue_of = problem.job_queue[problem.set_job[plan.pod_set]]
-    np.add.at(new, queue_of, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    new = plan.of_queues(problem)
     for q, r in np.argwhere((new > 0) & (problem.queue_capability < NO_LIMIT)):
         have = int(problem.queue_used[q, r] + new[q, r])
         if have > problem.queue_capability[q, r]:
