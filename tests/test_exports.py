@@ -18,7 +18,9 @@ import solver_sched
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")])
+DOCUMENTS = sorted(
+    path for pattern in ("*.md", "docs/**/*.md", "models/**/*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)
+)
 
 
 def test_every_public_name_is_documented() -> None:
