@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 
@@ -52,13 +53,17 @@ class Worker:
 
 _warm: list[Worker] = []
 """The one worker that is kept, if it lives."""
+_turn = threading.RLock()
+"""Held from a question to its answer: threads that plan at the same time take turns."""
 
 
 def warm_up() -> Worker:
     """The worker; started now if there is none, so that its imports run while the caller still reads input."""
-    if not _warm or _warm[0].process.poll() is not None:
-        _warm[:] = [Worker()]
-    return _warm[0]
+    with _turn:
+        if not _warm or _warm[0].process.poll() is not None:
+            shut_down()
+            _warm.append(Worker())
+        return _warm[0]
 
 
 def shut_down() -> None:
@@ -78,6 +83,18 @@ def solve_apart(
         from solver_sched.model.levels import solve
 
         return solve(problem, rules, effort, progress, greedy), ""
+    with _turn:
+        try:
+            return _ask(problem, rules, effort, greedy, progress)
+        except BaseException:
+            # interrupted: the answer that is still to come would be taken for that of the next question
+            shut_down()
+            raise
+
+
+def _ask(
+    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None
+) -> tuple[Solution | None, str]:
     pipe = warm_up().pipe
     best: Solution | None = None
     try:
