@@ -8,14 +8,14 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
 from solver_sched.explain import Reason, explain
 from solver_sched.greedy import greedy_plan, settle
-from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules, derive
@@ -92,11 +92,11 @@ def run_cycle(
     elif solver == "optimal":
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
-        solution, failure = solve_apart(problem, rules, effort, baseline, progress, apart=budget.apart)
+        solution, failure = solve_apart(problem, rules, effort, baseline, progress, greedy_plan, apart=budget.apart)
         notes += [failure] if failure else []
     clock.lap("solve")
     winner = "greedy"
-    if solution is not None and solution.levels and not _better(solution.greedy, solution.levels):
+    if solution is not None and solution.levels and not beats(solution.greedy, solution.levels):
         winner = "solver"
         solved = solution.plan
         if any(level.gap > OPEN for level in solution.levels if level.name.startswith(("start", "grow"))):
@@ -143,14 +143,6 @@ def _verified(problem: Problem, rules: Rules, plan: Plan) -> tuple[Plan, tuple[V
     if not violations(problem, rules, settled):
         return settled, ()
     return plan, tuple(violations(problem, rules, plan))
-
-
-def _better(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
-    """Whether `values` beat the solved levels in the first level that differs."""
-    for level in levels:
-        if level.name in values and values[level.name] != level.value:
-            return values[level.name] > level.value
-    return False
 
 
 class _Clock:

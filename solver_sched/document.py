@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from solver_sched.model.effort import LevelResult
     from solver_sched.problem.arrays import Ints
 
+HIDDEN = 1e-6
+"""A relative gap that six decimals would print as nothing."""
 API_VERSION = "solver-sched.io/v1alpha1"
 
 
@@ -129,11 +131,11 @@ def _queues(report: CycleReport) -> list[dict[str, Any]]:
 
 
 def _share(report: CycleReport, allocated: Ints, deserved: Ints | None) -> float:
-    problem = report.problem
+    problem, slots = report.problem, report.problem.slots
     ratios = [
         float(allocated[r]) / float(deserved[r] if deserved is not None and deserved[r] > 0 else problem.total[r])
         for r in range(len(allocated))
-        if r != problem.pods_row and problem.total[r] > 0 and (deserved is None or deserved[r] > 0)
+        if not slots[r] and problem.total[r] > 0 and (deserved is None or deserved[r] > 0)
     ]
     return round(max(ratios, default=0.0), 4)
 
@@ -169,13 +171,19 @@ def _levels(report: CycleReport) -> list[dict[str, Any]]:
 
 
 def certificate(report: CycleReport) -> dict[str, Any]:
-    """optimal = every level to Disruption proven; gap = the first open level's; greedy = no bound."""
+    """optimal = every level to Disruption proven; gap = the first open level's; greedy = no bound.
+
+    A level that is open by no more than a rounding error (HIDDEN) is named only if no other is open.
+    """
     if not report.levels:
         return {"status": "greedy", "gap": None, "winner": "greedy"}
-    for level in _reached(report):
-        if level.bound != level.value:
-            gap = None if level.bound is None else round(level.gap, 6)
-            return {"status": "gap", "gap": gap, "level": level.name, "winner": report.winner}
-        if level.name == "disruption":
-            break
-    return {"status": "optimal", "gap": 0.0, "winner": report.winner}
+    levels = list(_reached(report))
+    names = [level.name for level in levels]
+    counted = levels[: names.index("disruption") + 1] if "disruption" in names else levels
+    open_levels = [level for level in counted if level.bound != level.value]
+    if not open_levels:
+        return {"status": "optimal", "gap": 0.0, "winner": report.winner}
+    worse = [level for level in open_levels if level.bound is None or level.gap > HIDDEN]
+    level = (worse or open_levels)[0]
+    gap = None if level.bound is None else round(level.gap, 6)
+    return {"status": "gap", "gap": gap, "level": level.name, "winner": report.winner}

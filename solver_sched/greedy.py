@@ -19,9 +19,11 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
 
 
-def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN) -> Plan:
-    """Place what fits, in order. `begun`: a feasible plan that is kept and added to."""
-    return _Greedy(problem, rules, begun).run()
+def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: int | None = None) -> Plan:
+    """Place what fits, in order. `begun`: a feasible plan that is kept and added to; `rank`: only jobs of this rank
+    and higher.
+    """
+    return _Greedy(problem, rules, begun).run(rank)
 
 
 def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
@@ -70,11 +72,11 @@ class _Greedy:
             self.table[t, node] += pods
             self.started.add(j)
 
-    def run(self) -> Plan:
+    def run(self, rank: int | None) -> Plan:
         p = self.problem
         waiting: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         for j in self.sets:
-            if self.rules.demand.starts[j]:
+            if self.rules.demand.starts[j] and (rank is None or self.rules.rank[j] <= rank):
                 waiting[int(p.job_queue[j])].append(self._key(j, started=j in self.started))
         for jobs in waiting.values():
             heapq.heapify(jobs)

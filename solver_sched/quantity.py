@@ -73,14 +73,16 @@ def counts_bytes(resource: str) -> bool:
 
 
 def parse_duration(text: str) -> int | None:
-    """Whole seconds, rounded up, of a Go duration such as `1h30m` or `90s`; None if it is none."""
+    """Whole seconds, rounded up, of a Go duration such as `1h30m` or `90s`; None if it is none, or longer than Go's
+    longest.
+    """
     if len(text) > _LONGEST or not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
         return None
     nanos = 0
     for part in _DURATION.findall(text):
         number = part.rstrip("nuµmsh")
         nanos += parse(number, round(_SECONDS[part[len(number) :]] * 10**9))
-    return -(-nanos // 10**9)
+    return -(-nanos // 10**9) if nanos <= MAX_AMOUNT else None
 
 
 @lru_cache(maxsize=1 << 16)

@@ -161,9 +161,10 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
 
     # Values.
     def share(x: Amounts) -> Fraction:
-        return max(
+        largest = max(
             (Fraction(x.get(r, 0), total[r]) for r in total if r != "pods" and total[r] > 0), default=Fraction(0)
         )
+        return min(Fraction(1), largest)
 
     if grain is None:
         pods = [_slot(t.pods) for t in sets for _ in range(t.count)]

@@ -28,14 +28,32 @@ def read_plan(path: Path) -> tuple[dict[str, str], list[str]]:
         document = msgspec.json.decode(path.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not JSON: {error}", source=str(path)) from None
+    except RecursionError:
+        raise InputError("not JSON: nested too deep", source=str(path)) from None
     if isinstance(document, dict) and "decisions" in document:
-        decisions = _typed(path, document, "decisions", list[dict[str, Any]])
-        placed = [row for row in decisions if row.get("kind") in ("Bind", "Nominate")]
-        bindings = _typed(path, {"decisions": {row.get("pod"): row.get("node") for row in placed}}, "decisions")
-        return bindings, [str(row.get("pod")) for row in decisions if row.get("kind") == "Evict"]
+        decisions = _typed(path, document, "decisions", list[_Decision])
+        bindings: dict[str, str] = {}
+        for row, decision in enumerate(decisions):
+            if decision.kind in ("Bind", "Nominate"):
+                wrong = ""
+                if not (decision.pod and decision.node):
+                    place = f"pod {decision.pod!r} on node {decision.node!r}"
+                    wrong = f"{decision.kind} of {place}: both must be given"
+                elif decision.pod in bindings:
+                    wrong = f"pod {decision.pod} is placed twice, on {bindings[decision.pod]} and {decision.node}"
+                if wrong:
+                    raise InputError(wrong, source=str(path), field=f"decisions[{row}]")
+                bindings[decision.pod] = decision.node
+        return bindings, [decision.pod for decision in decisions if decision.kind == "Evict"]
     if isinstance(document, dict) and "bindings" in document:
         return _typed(path, document, "bindings"), _typed(path, {"gone": [], **document}, "gone", list[str])
     raise InputError("must be a Plan (decisions) or a mapping with bindings (pod: node) and gone", source=str(path))
+
+
+class _Decision(msgspec.Struct):
+    kind: str = ""
+    pod: str = ""
+    node: str = ""
 
 
 def _typed(path: Path, document: Mapping[str, Any], field: str, wanted: Any = dict[str, str]) -> Any:

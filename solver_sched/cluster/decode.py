@@ -92,7 +92,7 @@ class Reader:
         """
         pod = decoded(self._pod, raw)
         meta, spec, status = pod.metadata, pod.spec, pod.status
-        name, where = named(meta), meta.namespace or "default"
+        name, where = named(meta), namespace(meta)
         phase = (status.phase if status is not None else None) or "Pending"
         labels, annotations = self.labels(meta), meta.annotations or _NOTHING
         group, dialect = self._group_of(pod, where, labels, annotations)

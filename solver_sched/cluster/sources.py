@@ -20,10 +20,10 @@ from msgspec import Raw, Struct
 
 from solver_sched.cluster import admission, decode, volumes, wire
 from solver_sched.cluster.admission import RULE_KINDS
-from solver_sched.cluster.decode import HOLD, Reader
+from solver_sched.cluster.decode import DEFAULT_QUEUE, HOLD, Reader
 from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS
 from solver_sched.cluster.documents import Document, document, documents, unpacked
-from solver_sched.cluster.objects import Namespace, Pod, PodGroup, VolumeClaim
+from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue, VolumeClaim
 from solver_sched.cluster.workloads import WORKLOAD_KINDS, expand
 from solver_sched.errors import InputError
 from solver_sched.snapshot import DEFAULT_SCHEDULERS, FORMAT, InputProblem, Snapshot, load
@@ -114,6 +114,8 @@ class _Load:
         for number, given in enumerate(inputs):
             if isinstance(given, Mapping):
                 self._dict(given, f"objects[{number}]")
+            elif not str(given):
+                raise InputError("an empty path: must name a file or a folder, or be - for stdin")
             elif str(given) == STDIN:
                 self._text(sys.stdin.buffer.read(), "stdin")
             else:
@@ -308,6 +310,9 @@ class _Load:
                 groups[key] = settle(one.raw, groups[key], members[key])
         groups = reader.shadows | groups
         queues = self._values("Queue", "queues", lambda o: reader.queue(o.raw, o.version))
+        if DEFAULT_QUEUE not in queues and any(one.object == f"Queue {DEFAULT_QUEUE}" for one in self.problems):
+            # Absent, it is implied and has no limits; given with a mistake, its limits are not known.
+            queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, state="Unreadable")
         nodes = self._values("Node", "nodes", lambda o: reader.node(o.raw))
         budgets = self._values("PodDisruptionBudget", "budgets", lambda o: decode.read_budget(o.raw, pods.values()))
         claims = self._claims(reader.claim_templates)

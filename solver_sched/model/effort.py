@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from solver_sched.problem.arrays import Plan
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import Plan, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,17 @@ class Solution:
     levels: tuple[LevelResult, ...]
     greedy: Mapping[str, int] = field(default_factory=dict)
 
+
+def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
+    """Whether `values` are larger in the first level that differs."""
+    for level in levels:
+        if level.name in values and values[level.name] != level.value:
+            return values[level.name] > level.value
+    return False
+
+
+Fill = Callable[[Problem, Rules, Plan, int | None], Plan]
+"""Adds to a plan what still fits of jobs of a rank and higher, None = all (the greedy baseline)."""
 
 Progress = Callable[[LevelResult], None]
 """Called after every level that is solved."""

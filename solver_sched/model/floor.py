@@ -48,6 +48,9 @@ class Floor(Protocol):
     def narrow(self) -> AbstractContextManager[None]:
         """While it lasts, the model allows only what is known to pack of the solution that failed."""
 
+    def pinned(self, counts: Ints) -> Iterator[tuple[cp_model.IntVar, int]]:
+        """Variables of the ledger's model and the values that fix pods per shape and class (S, C)."""
+
     def tighten(self) -> bool:
         """Add rows that exclude the solution that failed. False: nothing was proven against it."""
 
@@ -116,6 +119,10 @@ class Joint:
             for var, most in saved:
                 var.proto.domain[1] = most
             self._failed = failed
+
+    def pinned(self, counts: Ints) -> Iterator[tuple[cp_model.IntVar, int]]:
+        for (s, c), var in self.placement.var.items():
+            yield var, int(counts[s, c])
 
     def tighten(self) -> bool:
         added = False
@@ -243,6 +250,9 @@ class Apart:
                 cap.proto.domain[1] = most
             self._failed = failed
 
+    def pinned(self, counts: Ints) -> Iterator[tuple[cp_model.IntVar, int]]:
+        yield from zip(self._caps, counts.sum(axis=1).tolist(), strict=True)
+
     def tighten(self) -> bool:
         """A price per shape at which the failed totals cost more than the whole cluster can hold (LP dual)."""
         for var, most in zip(self._totals.pods, self._failed, strict=True):
@@ -250,6 +260,8 @@ class Apart:
         prices = mip.prices(self._totals.model, self._totals.pods, WEIGHT)
         for var, most in zip(self._totals.pods, self._most, strict=True):
             var.proto.domain[1] = most
+        if prices is None:
+            return False
         objective = Terms()
         for var, price in zip(self._totals.pods, prices, strict=True):
             objective.add(var, price)

@@ -89,7 +89,7 @@ class Ledger:
 
     def _class_terms(self, cls: JobClass) -> ClassTerms:
         n = cls.size
-        own = self._part(cls, self.int_var(n) if cls.need and self.owned else None)
+        own = self._part(cls, self.int_var(n) if cls.need and self.owned and self._fits_share(cls) else None)
         over = self._part(cls, self.int_var(n) if cls.need else None)
         whole = Part(
             _sum(own.started, over.started) if cls.need else Terms.const(n),
@@ -102,6 +102,11 @@ class Ledger:
         if not (cls.need and cls.rigid):
             self._growth(cls, own, over, whole)
         return ClassTerms(own, over, whole)
+
+    def _fits_share(self, cls: JobClass) -> bool:
+        """What its ready pods hold leaves a job below its minimum a chance to be inside its queue's share."""
+        assert self.rules.deserved is not None
+        return bool(((cls.held <= self.rules.deserved[cls.queue]) | ~self.rules.contended).all())
 
     def _part(self, cls: JobClass, started: cp_model.IntVar | None) -> Part:
         """Minimums of the jobs that `started` counts; None: no job starts in this part."""
@@ -165,7 +170,10 @@ class Ledger:
 
     def _kept_units(self) -> list[tuple[int, cp_model.IntVar]]:
         """k[u] for every row of running units (u, variable)."""
-        return [(u, self.int_var(count)) for u, count in enumerate(self.problem.unit_count.tolist())]
+        assert self.rules.deserved is not None
+        fits = (self.problem.unit_request <= self.rules.deserved[self.problem.unit_queue]) | ~self.rules.contended
+        # a unit larger than its queue's share is never inside it
+        return [(u, self.int_var(count)) for u, count in enumerate(self.problem.unit_count.tolist()) if fits[u].all()]
 
     def open(self, rank: int, beyond: int) -> None:
         """Let jobs of `rank` and higher start, those of `beyond` and higher also outside their queue's share.
@@ -283,8 +291,7 @@ class Ledger:
                     continue
                 running = sum(
                     int(p.unit_request[u, r]) * int(p.unit_count[u])
-                    for u, _ in self.kept
-                    if p.unit_queue[u] == q and self.rules.unit_rank[u] <= rank
+                    for u in np.flatnonzero((p.unit_queue == q) & (self.rules.unit_rank <= rank)).tolist()
                 )
                 short = Terms.const(SCALE * min(deserved, (running + asked) // step))
                 short.extend(self.own_use(q, r, rank).in_steps(step), -SCALE)
@@ -362,7 +369,7 @@ class Ledger:
                 if deserved > 0:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
                     use.extend(self.new_use(q, r).in_steps(step), SCALE)
-                    # a queue that holds a billion times its share is past balancing, and past 64 bits
+                    # a queue that could hold a thousand times its share is past balancing, and past 64 bits
                     if use.span() < PAST_BALANCE:
                         rows.append((deserved, use))
         return self._largest_ratio(rows, max(use.span() // deserved + 1 for deserved, use in rows)) if rows else None

@@ -18,7 +18,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
-from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, beats
 from solver_sched.model.floor import Apart, Floor, Joint, Packings
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
@@ -69,6 +69,7 @@ class Search:
         self.small = len(ledger.classes) <= SMALL_CLASSES
         self._objectives: list[Terms | None] = []
         self.after_level: Callable[[], None] | None = None
+        self.fill: Fill | None = None
 
     def outcome(self) -> tuple[LevelResult, ...]:
         """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
@@ -86,8 +87,13 @@ class Search:
 
     # -- one level ----------------------------------------------------------------------------------------------
 
-    def maximise(self, name: str, objective: Terms, unit: int = 0, *, best_effort: bool = False) -> LevelResult:
-        """Solve one level and lock it. A best-effort level gets little time and no cuts."""
+    def maximise(
+        self, name: str, objective: Terms, unit: int = 0, *, best_effort: bool = False, rank: int | None = None
+    ) -> LevelResult:
+        """Solve one level and lock it. A best-effort level gets little time and no cuts.
+
+        `rank`: the level counts all that jobs of this rank and higher start or grow, so filling room can only help it.
+        """
         began, effort = time.perf_counter(), 0.0
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent)
@@ -95,11 +101,19 @@ class Search:
         bound = objective.span()
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
-        rounds, walled = 0, False
+        rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
             if best is not None and effort > CHEAP and self._closed(best, bound, unit):
                 break
-            if effort >= allowance or rounds > CUT_ROUNDS or self._late():
+            if not filled and (self._late() or stages[0] is not Stage.DIRECT):
+                filled = True
+                if self._fill(rank):
+                    best = self.value(objective)
+                    continue
+            if self._late() and objective.variables:
+                bound = min(bound, mip.relaxed_bound(self.model, objective))
+                break
+            if effort >= allowance or rounds > CUT_ROUNDS:
                 break
             stage = stages[0]
             outcome = self._solve(objective, min(allowance - effort, stage.value), unit, stage)
@@ -259,41 +273,59 @@ class Search:
             self.floor.complete(out, self.packings)
         return out
 
-    def adopt(self, plan: Plan) -> None:
-        """Make a feasible plan the incumbent: its admissions and counts fixed, everything else completed."""
+    def _fill(self, rank: int | None) -> bool:
+        """Let the baseline fill the room that the incumbent leaves. True: there is a fuller incumbent."""
+        assert self.fill is not None
+        problem = self.ledger.problem
+        plan = _plan(self)
+        fuller = self.fill(problem, self.ledger.rules, plan, rank)
+        return fuller.count.sum() > plan.count.sum() and self.adopt(fuller)
+
+    def adopt(self, plan: Plan) -> bool:
+        """Make a feasible plan the incumbent: its admissions and places fixed, `own` as it is, the rest completed."""
         assert self.floor is not None
         placement = self.floor.placement
-        problem = self.ledger.problem
+        problem, model = self.ledger.problem, self.model
         placed, on_nodes = plan.placed(problem), plan.on_nodes(problem)
         inside = problem.node_class >= 0
         counts = np.zeros(placement.limit.shape, np.int64)
         np.add.at(counts.T, problem.node_class[inside], on_nodes.T[inside])
         if (counts > placement.limit).any():
-            return
-        model = self.model
+            return False
         _clear(model)
-        for (s, c), var in placement.var.items():
-            model.add_hint(var, int(counts[s, c]))
+        for var, pods in self.floor.pinned(counts):
+            model.add_hint(var, pods)
         for cls, terms in zip(self.ledger.classes, self.ledger.terms, strict=True):
+            started = int((placed[cls.sets].sum(axis=1) > 0).sum())
+            inside_share = terms.own.started.at(self.incumbent) if self.incumbent is not None else 0
+            if self.incumbent is not None:
+                for var in terms.own.variables():
+                    model.add_hint(var, self.incumbent[var.index])
             for var in terms.over.started.variables:
-                model.add_hint(var, int((placed[cls.sets].sum(axis=1) > 0).sum()))
+                model.add_hint(var, started - inside_share)
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = self.effort.seed
         solver.parameters.presolve_inclusion_work_limit = 0
         solver.parameters.fix_variables_to_their_hinted_value = True
         solver.parameters.max_deterministic_time = max(0.05, self.effort.seconds / 10)
+        everything = Terms()
+        for pods_of_shape in self.ledger.pods_of_shape():
+            everything.extend(pods_of_shape)
+        model.maximize(everything.linear())
         if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return
+            return False
         self.spent += float(solver.response_proto.deterministic_time)
-        self.packings = {}
+        packings: Packings = {}
         for c, shapes in placement.of_class.items():
             nodes = np.flatnonzero(problem.node_class == c)
             patterns, uses = np.unique(on_nodes[shapes][:, nodes], axis=1, return_counts=True)
             packing = [(patterns[:, i], int(uses[i])) for i in range(len(uses)) if patterns[:, i].any()]
             if packing:
-                self.packings[c] = (counts[shapes, c].tolist(), packing)
+                packings[c] = (counts[shapes, c].tolist(), packing)
+        self.packings = packings
         self.incumbent = self._completed(list(solver.response_proto.solution))
+        return True
 
 
 def _clear(model: cp_model.CpModel) -> None:
@@ -309,17 +341,19 @@ def solve(
     progress: Progress | None = None,
     greedy: Plan | None = None,
     improved: Callable[[Solution], None] | None = None,
+    fill: Fill | None = None,
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
     `greedy` is the first incumbent where one level counts all of it; `improved` gets the incumbent after every level
-    (a caller that may have to kill this process keeps the last).
+    (a caller that may have to kill this process keeps the last); `fill` adds to a plan what still fits.
     """
     ledger = Ledger(problem, rules)
     apart = len(ledger.classes) > SMALL_CLASSES
     search = Search(ledger, Apart(ledger) if apart else Joint(ledger), effort, progress)
-    if greedy is not None and not apart and not ledger.owned and len(_ranks(ledger)) == 1:
+    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
+    search.fill = fill
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
@@ -332,10 +366,11 @@ def _values(
     problem: Problem, rules: Rules, plan: Plan, effort: Effort, levels: Sequence[LevelResult]
 ) -> dict[str, int]:
     """What another plan reaches at these levels: all of them in a small model, else up to the first that differs."""
-    size = len(problem.job_min) * len(levels)
-    return {
-        level.name: level.value for level in evaluate(problem, rules, plan, effort, () if size <= SMALL else levels)
-    }
+    until = () if len(problem.job_min) * len(levels) <= SMALL else levels
+    found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until)}
+    if beats(found, levels) and len(found) < len(levels):
+        found = {level.name: level.value for level in evaluate(problem, rules, plan, effort)}
+    return found
 
 
 def evaluate(
@@ -394,10 +429,10 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     for d in ranks:
         if steered:
             ledger.open(last, d)
-        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
+        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
         worth = ledger.growth_worth(d, own=False)
         if worth.variables:
-            yield search.maximise(f"grow>={names[d]}", worth)
+            yield search.maximise(f"grow>={names[d]}", worth, rank=d)
     yield search.maximise("disruption", Terms())
     load = ledger.largest_load() if ledger.owned else None
     if load is not None:

@@ -1,7 +1,7 @@
 """A second opinion on a level: HiGHS on the same integer model (MathOpt, part of OR-Tools).
 
 CP-SAT is exact and usually first; where a level is nearly a linear program (the largest deficits of many queues), a
-branch and bound on the linear relaxation closes in a fraction of a second what CP-SAT does not (docs/adr/). HiGHS
+branch and bound on the linear relaxation closes in a fraction of a second what CP-SAT does not (docs/adr/0005). HiGHS
 computes in floating point, so its solution is checked row by row in integers before it counts, and its bound is
 widened by its own tolerance.
 """
@@ -22,6 +22,7 @@ from solver_sched.model.linear import Terms
 TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: HiGHS's default feasibility and optimality tolerance."""
 INFINITE = 2**62
+EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Answer:
 def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answer:
     """Maximise `objective` over the linear rows of `model` (which must have no others)."""
     proto = model.proto
+    if any(max(abs(v.domain[0]), abs(v.domain[1])) > EXACT for v in proto.variables):
+        return Answer(None, None)  # beyond what a double holds exactly
     copy = mathopt.Model()
     columns = [copy.add_variable(lb=v.domain[0], ub=v.domain[1], is_integer=True) for v in proto.variables]
     rows: list[tuple[Sequence[int], Sequence[int], int, int]] = []
@@ -73,11 +76,10 @@ def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answe
     return Answer(solution if exact else None, bound)
 
 
-def _relaxation(model: cp_model.CpModel) -> tuple[pywraplp.Solver, list[pywraplp.Variable], list[pywraplp.Constraint]]:
-    """The linear relaxation of a model for GLOP: (solver, a column per variable, a row per constraint)."""
+def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:
+    """Maximise an objective over the linear relaxation with GLOP: (solved, solver, a column per variable)."""
     solver = pywraplp.Solver.CreateSolver("GLOP")
     columns = [solver.NumVar(v.domain[0], v.domain[1], "") for v in model.proto.variables]
-    rows = []
     for constraint in model.proto.constraints:
         linear = constraint.linear
         low, high = linear.domain[0], linear.domain[1]
@@ -86,30 +88,31 @@ def _relaxation(model: cp_model.CpModel) -> tuple[pywraplp.Solver, list[pywraplp
         )
         for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
             row.SetCoefficient(columns[index], row.GetCoefficient(columns[index]) + coefficient)
-        rows.append(row)
-    return solver, columns, rows
+    goal = solver.Objective()
+    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
+        column = columns[variable.index]
+        goal.SetCoefficient(column, goal.GetCoefficient(column) + coefficient)
+    goal.SetMaximization()
+    return solver.Solve() == pywraplp.Solver.OPTIMAL, solver, columns
 
 
-def prices(model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int) -> list[int]:
+def prices(model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int) -> list[int] | None:
     """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
 
-    The upper bounds of `pods` are what is to be placed.
+    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved.
     """
-    solver, columns, _ = _relaxation(model)
+    everything = Terms()
     for variable in pods:
-        solver.Objective().SetCoefficient(columns[variable.index], 1)
-    solver.Objective().SetMaximization()
-    solver.Solve()
+        everything.add(variable, 1)
+    solved, _, columns = _relaxation(model, everything)
     # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
-    return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods]
+    return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods] if solved else None
 
 
 def relaxed_bound(model: cp_model.CpModel, objective: Terms) -> int:
-    """Upper bound of an objective over the linear relaxation."""
-    solver, columns, _ = _relaxation(model)
-    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
-        solver.Objective().SetCoefficient(columns[variable.index], coefficient)
-    solver.Objective().SetMaximization()
-    solver.Solve()
+    """Upper bound of an objective over the linear relaxation; its span where that was not solved."""
+    solved, solver, _ = _relaxation(model, objective)
+    if not solved:
+        return objective.span()
     value = solver.Objective().Value()
     return int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value))))

@@ -15,13 +15,24 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from solver_sched.model.effort import Effort, LevelResult, Progress, Solution
+from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
 HARD_FACTOR = 2.0
 HARD_EXTRA = 2.0
 """The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds."""
+FAILURES = (
+    AssertionError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a solve may end with on numbers it cannot hold, our own defects included: the greedy plan is then the answer."""
 START_SECONDS = 30.0
 """A worker that has not answered by then has failed to start."""
 
@@ -76,16 +87,26 @@ atexit.register(shut_down)
 
 
 def solve_apart(
-    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None, *, apart: bool = True
+    problem: Problem,
+    rules: Rules,
+    effort: Effort,
+    greedy: Plan,
+    progress: Progress | None,
+    fill: Fill | None = None,
+    *,
+    apart: bool = True,
 ) -> tuple[Solution | None, str]:
     """(solution, "") or (last incumbent or None, why the worker was lost). `apart` False solves in this process."""
     if not apart:
         from solver_sched.model.levels import solve
 
-        return solve(problem, rules, effort, progress, greedy), ""
+        try:
+            return solve(problem, rules, effort, progress, greedy, fill=fill), ""
+        except FAILURES as error:
+            return None, f"the solver failed: {type(error).__name__}: {error}"
     with _turn:
         try:
-            return _ask(problem, rules, effort, greedy, progress)
+            return _ask(problem, rules, effort, greedy, progress, fill)
         except BaseException:
             # interrupted: the answer that is still to come would be taken for that of the next question
             shut_down()
@@ -93,12 +114,12 @@ def solve_apart(
 
 
 def _ask(
-    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None
+    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None, fill: Fill | None
 ) -> tuple[Solution | None, str]:
     pipe = warm_up().pipe
     best: Solution | None = None
     try:
-        pipe.send((problem, rules, effort, greedy))
+        pipe.send((problem, rules, effort, greedy, fill))
         if not pipe.poll(START_SECONDS):
             shut_down()
             return None, "the solver process did not start"
@@ -129,20 +150,12 @@ def serve(descriptor: int) -> None:
     pipe: Connection = Connection(descriptor)
     while True:
         try:
-            problem, rules, effort, greedy = pipe.recv()
+            problem, rules, effort, greedy, fill = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         try:
             pipe.send(None)
-            done = solve(problem, rules, effort, pipe.send, greedy, pipe.send)
+            done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill)
             pipe.send(("done", done))
-        except (
-            AssertionError,
-            ArithmeticError,
-            LookupError,
-            ValueError,
-            TypeError,
-            RuntimeError,
-            MemoryError,
-        ) as error:
+        except FAILURES as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}"))

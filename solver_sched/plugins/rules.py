@@ -20,11 +20,9 @@ from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
 from solver_sched.problem.shares import Demand, demand, waiting_for_backfill
 
-ATTACH = "attachable-volumes-"
-"""Attach limits are slots of a node, like `pods`: they bound what fits, and are no share of the cluster."""
 MAX_GRAIN = 2**26
 VALUE_SUM = 2**30
-"""Sum of all values stays below this, so that every row of the model stays clear of 32 bits (OR-Tools #5293)."""
+"""Sum of all values stays below this. Growth worth multiplies it by up to 2^10: far from 2^53, where doubles end."""
 AGE_STEPS = 16
 PRIORITY_STEPS = 3
 
@@ -176,10 +174,7 @@ class _Values:
     """v(x) = max(1, floor(GRAIN x share(x))), share over every resource but `pods` (formulation.md 2)."""
 
     def __init__(self, problem: Problem, grain: int | None) -> None:
-        self._total = [
-            0 if r == problem.pods_row or problem.resources[r].startswith(ATTACH) else int(x)
-            for r, x in enumerate(problem.total)
-        ]
+        self._total = [0 if slot else int(x) for slot, x in zip(problem.slots, problem.total, strict=True)]
         if grain is None:
             pods = np.bincount(problem.set_shape, weights=problem.set_count, minlength=len(problem.request))
             shares = sum((int(n) * self._share(x) for n, x in zip(pods, problem.request, strict=True)), Fraction(0))
@@ -189,7 +184,9 @@ class _Values:
         self.grain = int(grain)
 
     def _share(self, x: Ints) -> Fraction:
-        return max((Fraction(int(a), t) for a, t in zip(x, self._total, strict=True) if t > 0), default=Fraction(0))
+        """At most 1: what exceeds the cluster runs nowhere and must not coarsen the grain of all others."""
+        largest = max((Fraction(int(a), t) for a, t in zip(x, self._total, strict=True) if t > 0), default=Fraction(0))
+        return min(Fraction(1), largest)
 
     def of(self, rows: Ints) -> Ints:
         """(M,) value of each request vector (M, R)."""

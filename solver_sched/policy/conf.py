@@ -6,6 +6,7 @@ Conversions are in one place: the reader checks every argument of a file with th
 from __future__ import annotations
 
 import re
+import reprlib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,9 @@ _ALLOWED = {
     "duration": "a duration such as 30s, 5m or 1h30m",
     "any": "anything",
 }
+
+_LARGEST = {"integer": 2**31 - 1, "duration": 2**63 // 10**9}
+"""Weights add up in 64 bits; Go counts a duration in nanoseconds (time.Duration), this is its largest in seconds."""
 
 
 def as_integer(value: object) -> int:
@@ -122,12 +126,20 @@ def converted(known: Argument, value: object) -> Any:
         if not known.otherwise_default:
             raise ValueError(f"must be {allowed}, is {shown(value)}")
         return _CONVERT[known.kind](known.default)
+    if known.kind in _LARGEST and result > _LARGEST[known.kind]:
+        raise ValueError(f"must be at most {_LARGEST[known.kind]}, is {shown(value)}")
     return result
+
+
+_GLANCE = reprlib.Repr()
+_GLANCE.maxlist = _GLANCE.maxdict = _GLANCE.maxstring = _GLANCE.maxlong = _GLANCE.maxother = 64
+_GLANCE.maxlevel = 3
+"""A few lines of YAML aliases can mean a list of billions."""
 
 
 def shown(value: object) -> str:
     """`value` for a message: one line, not longer than a glance."""
-    text = repr(value)
+    text = _GLANCE.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+ATTACH_PREFIX = "attachable-volumes-"
 NO_LIMIT = np.int64(2**62)
 """Capability of a resource that a queue does not limit."""
 
@@ -173,6 +174,11 @@ class Problem:
     def kinds(self) -> int:
         """K, the number of static node kinds."""
         return int(self.node_kind.max(initial=-1)) + 1
+
+    @property
+    def slots(self) -> Bools:
+        """(R,) resources that are places on a node and no share of a cluster: pod slots, volume attachments."""
+        return np.array([name == "pods" or name.startswith(ATTACH_PREFIX) for name in self.resources], bool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,12 @@ def _jobs(snapshot: Snapshot, ours: frozenset[str]) -> list[_Job]:
             else:
                 priority = default
         jobs.append(_job(key, group, queue, priority, pods))
-    jobs += [_job(pod.key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod]) for pod in lone if not pod.finished]
+    taken = groups.keys() | members.keys()
+    for pod in lone:
+        if not pod.finished:
+            # pods and groups are named apart in Kubernetes: of two of one name the pod says what it is
+            key = f"{pod.key} (pod)" if pod.key in taken else pod.key
+            jobs.append(_job(key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod]))
     return sorted(jobs, key=lambda job: job.key)
 
 

@@ -169,6 +169,7 @@ class InterPod:
                 groups[rules.affinity].append(s)
         targets = _shapes_matched(shapes)
         merged: dict[tuple[str, tuple[int, ...], bytes, bool], list[int]] = defaultdict(list)
+        openers: list[_Opener] = []
         for terms, own in groups.items():
             matching = set.intersection(*(set(targets.get(term.matcher, ())) for term in terms))
             running = self._running_all({term.matcher for term in terms})
@@ -178,6 +179,14 @@ class InterPod:
                 crossing = " and ".join(keys)
                 out.held.update(dict.fromkeys(own, f"would open an affinity over {crossing}, which cross"))
                 continue
+            if seed and matching.intersection(own):
+                opener = _Opener(keys, set(own), matching)
+                rival = next((other for other in openers if opener.rivals(other)), None)
+                if rival is not None:
+                    over = f"{' and '.join(keys)}, beside others over {' and '.join(rival.keys)}"
+                    out.held.update(dict.fromkeys(own, f"would open an affinity over {over}"))
+                    continue
+                openers.append(opener)
             for key in keys:
                 domain, present = self.table.domain(key), self.table.in_domains_of(key, running)
                 # Who could bring the missing pod: others that match, or the group itself where none runs yet.
@@ -250,6 +259,22 @@ class InterPod:
                 owned.update(mine)
                 by_itself.update(mine.intersection(self.matching.matched(pod)))
         return {m for m in owned if picked[m] and not picked[m] == owned[m] == by_itself[m] == 1}
+
+
+class _Opener(NamedTuple):
+    """Shapes `own` that match their own terms over `keys` while no running pod does; `matching` shapes meet the terms."""
+
+    keys: tuple[str, ...]
+    own: set[int]
+    matching: set[int]
+
+    def rivals(self, other: _Opener) -> bool:
+        """Whichever opens its domain first, the other then finds a match and must join it, not open its own.
+
+        One rule over one topology says that; two rules cannot.
+        """
+        mutual = self.own & other.matching and other.own & self.matching
+        return bool(mutual) and (self.keys, self.matching) != (other.keys, other.matching)
 
 
 class Affinity(NamedTuple):

@@ -49,7 +49,7 @@ def demand(
     np.add.at(ask, problem.job_queue[problem.set_job], counts[:, None] * problem.request[problem.set_shape])
     avail = np.maximum(problem.total - problem.foreign, 0)
     contended = ask.sum(axis=0) > avail
-    contended[problem.pods_row] = False
+    contended[problem.slots] = False
     return Demand(room, starts, counts, ask, avail, contended)
 
 

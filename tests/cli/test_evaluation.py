@@ -110,7 +110,13 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
         ('{"bindings": []}', "bindings: Expected `object`, got `array`"),
         ('{"bindings": {"a": 1}}', "bindings: Expected `str`, got `int` - at `$[...]`"),
         ('{"bindings": {}, "gone": "a"}', "gone: Expected `array`, got `str`"),
-        ('{"decisions": [{"kind": "Bind", "pod": "a"}]}', "decisions: Expected `str`, got `null` - at `$[...]`"),
+        ("[" * 100_000, "not JSON: nested too deep"),
+        ('{"decisions": [{"kind": "Bind", "pod": "a"}]}', "decisions[0]: Bind of pod 'a' on node '': both must be given"),
+        ('{"decisions": [{"kind": "Bind", "pod": 3, "node": "n"}]}', "decisions: Expected `str`, got `int` - at `$[0].pod`"),
+        (
+            '{"decisions": [{"kind": "Bind", "pod": "a", "node": "n"}, {"kind": "Nominate", "pod": "a", "node": "m"}]}',
+            "decisions[1]: pod a is placed twice, on n and m",
+        ),
         ('{"decisions": [1]}', "decisions: Expected `object`, got `int` - at `$[0]`"),
     ],
 )

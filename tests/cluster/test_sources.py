@@ -196,6 +196,12 @@ def test_an_item_of_a_printed_list_that_is_no_yaml_costs_itself(tmp_path: Path) 
         ({**pod("x"), "spec": {}}, "Pod default/x: spec.containers: missing: a pod has at least one container"),
         ({**pod("x"), "metadata": {}}, "Pod (without a name): metadata.name: missing"),
         (
+            {**pod("x"), "metadata": {"name": "b/x", "namespace": "a"}},
+            "Pod a/b/x: metadata.name: 'b/x' is no name: must be without /, % and control characters",
+        ),
+        ({**pod("x"), "metadata": {"name": "x", "namespace": "a/b"}}, "Pod a/b/x: metadata.namespace: 'a/b' is no name"),
+        (node("x\ny"), "Node x y: metadata.name: 'x\\ny' is no name"),
+        (
             {**pod("x"), "metadata": {"name": "x", "labels": {"a": True}}},
             "Pod default/x: metadata.labels[...]: expected str",
         ),
@@ -224,6 +230,27 @@ def test_a_bad_object_names_itself_and_its_field(tmp_path: Path, change: Json, l
     with pytest.raises(InputError) as caught:
         load_snapshot(path, strict=True)
     assert str(caught.value) == said
+
+
+def test_a_default_queue_with_a_mistake_is_not_the_implied_one() -> None:
+    """Absent, the default queue is implied and has no limits. Given with a capability that cannot be read it would lose
+    its limit, so nothing starts in it.
+    """
+    version = "scheduling.volcano.sh/v1beta1"
+    queue = {"apiVersion": version, "kind": "Queue", "metadata": {"name": "default"}}
+    group = {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"queue": "default"}}
+    member = pod("p", schedulerName="volcano")
+    member["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+    broken = {**queue, "spec": {"capability": {"cpu": "-1"}}}
+    for given, reason in (([], None), ([broken], ("QueueClosed", "queue default is unreadable"))):
+        snapshot = read_objects([node("n"), group, member, *given])
+        _, index = encode(snapshot)
+        assert index.held.get("default/g") == reason
+
+
+def test_an_empty_path_is_no_folder() -> None:
+    with pytest.raises(InputError, match="an empty path: must name a file or a folder, or be - for stdin"):
+        load_snapshot("")
 
 
 def test_a_pod_given_twice(tmp_path: Path) -> None:

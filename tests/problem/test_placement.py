@@ -308,6 +308,19 @@ class TestInterPod:
         assert result.held == {0: ("InterPodAffinity", f"would open an affinity over rack and {ZONE}, which cross")}
         assert result.shape_of.tolist()[0] == -1
 
+    def test_of_two_topologies_that_pods_of_one_label_would_open_the_second_is_held(self) -> None:
+        # p on n3 opens zone b for label g; q then finds a g elsewhere and may not open n1, nor the other way round
+        nodes = [node("n1", "a"), node("n2", "a"), node("n3", "b")]
+        gang = [pod("p", app="g", affinity=(term("g", HOST),)), pod("q", app="g", affinity=(term("g", ZONE),))]
+        result = placed(nodes, gang)
+        opened = f"would open an affinity over {ZONE}, beside others over {HOST}"
+        assert result.held == {1: ("InterPodAffinity", opened)}
+        # one that does not match the other's term is free: it comes first, when nothing matches its own
+        apart = [gang[0], pod("q", app="h", affinity=(term("h", ZONE),))]
+        assert placed(nodes, apart).held == {}
+        # and so are both once a g runs: nobody opens anything
+        assert placed(nodes, gang, [pod("old", "n2", app="g")]).held == {}
+
     def test_wishes_of_newcomer_and_running_pods_add_up(self) -> None:
         # n1: p likes cache, +60. n2: a running pod dislikes p, -40. n3: 0. Scaled from -40..60 to 0..100: 100, 0, 40
         dislikes = pod("old", "n2", app="old", preferred_anti_affinity=(term("p", weight=40),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +13,7 @@ from solver_sched.cluster import wire
 from solver_sched.cluster.objects import Pod, PodGroup, Queue, Resources
 from solver_sched.cluster.requests import amounts
 from solver_sched.cluster.wire import Meta, within
+from solver_sched.errors import InputError
 
 TASK_SPEC = "volcano.sh/task-spec"
 """Label or annotation of a pod: its role."""
@@ -67,10 +69,20 @@ def created(meta: Meta) -> int:
 
 
 def named(meta: Meta) -> str:
-    """The object's name; InputError where it has none."""
-    return wire.required(meta.name, "metadata.name")
+    """The object's name; InputError where it has none, or one that no API server lets in."""
+    return _segment(wire.required(meta.name, "metadata.name"), "metadata.name")
 
 
 def namespace(meta: Meta) -> str:
     """The object's namespace; absent means "default", as for kubectl without a context."""
-    return meta.namespace or "default"
+    return _segment(meta.namespace, "metadata.namespace") if meta.namespace else "default"
+
+
+_NO_SEGMENT = re.compile(r"[/%\x00-\x1f\x7f]")
+
+
+def _segment(value: str, path: str) -> str:
+    """apimachinery pkg/api/validation/path: every name is part of a path. Keys are `namespace/name` here, too."""
+    if _NO_SEGMENT.search(value):
+        raise InputError(f"{value[:60]!r} is no name: must be without /, % and control characters", field=path)
+    return value
