@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,12 @@ def test_our_own_settings_stand_under_one_key() -> None:
         ),
         ({"solver": {"sead": 1}}, "policy: solver.sead: unknown key; did you mean seed?"),
         ({"solver": {"seed": -1}}, "policy: solver.seed: must be an integer >= 0, is -1"),
+        ({"solver": {"seed": 2**31}}, "policy: solver.seed: must be at most 2147483647, is 2147483648"),
+        ({"solver": {"maxWait": "2562048h"}}, "policy: solver.maxWait: must be at most 9223372036, is '2562048h'"),
+        (
+            {"tiers": [{"plugins": [{"name": "nodeorder", "arguments": {"leastrequested.weight": 10**22}}]}]},
+            "policy: tiers[0].plugins[0] nodeorder: argument leastrequested.weight: must be at most 2147483647, is 10",
+        ),
         ({"solver": {"gap": 1}}, "policy: solver.gap: must be a number from 0 to below 1, is 1.0"),
         ({"solver": {"timeLimit": 0}}, "policy: solver.timeLimit: must be a duration above 0s"),
         (
@@ -412,3 +419,14 @@ def test_arguments_with_an_effect_are_read_by_their_plugin(name: str) -> None:
     }
     effective = [known.rstrip("*") for known, what in PLUGINS[name].arguments.items() if not what.inert]
     assert [known for known in effective if not reads(constants, known)] == []
+
+
+def test_aliases_that_expand_to_billions_cost_nothing() -> None:
+    """Ten lists of ten lists ... nine deep: 10^9 names, of which a message shows a glance."""
+    levels = [f"b{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 10)}]" for i in range(1, 9)]
+    text = "\n".join(["b0: &b0 [x, x, x, x, x, x, x, x, x, x]", *levels, "actions: *b8", "tiers: *b8"])
+    began = time.process_time()
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text)
+    assert time.process_time() - began < 2
+    assert all(len(message) < 300 for message in caught.value.messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,5 +56,5 @@ def main() -> None:
     """Entry point of the `solver-sched` script."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller: `<&-`, `>&-`
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open for as long as we run
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # kept open
     app()

@@ -262,7 +262,7 @@ class InterPod:
 
 
 class _Opener(NamedTuple):
-    """Shapes `own` that match their own terms over `keys` while no running pod does; `matching` shapes meet the terms."""
+    """Shapes `own` whose terms over `keys` no running pod meets, but some of them do; `matching`: shapes that meet them."""
 
     keys: tuple[str, ...]
     own: set[int]

@@ -270,6 +270,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.wait() == 141
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "stderr"),
+    [
+        ("plan -f - <&-", 2, "solver-sched: stdin: empty: expected Kubernetes objects as YAML or JSON\n"),
+        ("policy list >&-", 0, ""),
+        ("plan -f /nowhere 2>&-", 2, ""),
+    ],
+)
+def test_closed_streams_are_empty_ones(command: str, code: int, stderr: str) -> None:
+    line = f"{sys.executable} -m solver_sched.cli {command}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", stderr)
+
+
 WAITS_FOR_STDIN = """
 import sys
 import solver_sched

@@ -111,8 +111,14 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
         ('{"bindings": {"a": 1}}', "bindings: Expected `str`, got `int` - at `$[...]`"),
         ('{"bindings": {}, "gone": "a"}', "gone: Expected `array`, got `str`"),
         ("[" * 100_000, "not JSON: nested too deep"),
-        ('{"decisions": [{"kind": "Bind", "pod": "a"}]}', "decisions[0]: Bind of pod 'a' on node '': both must be given"),
-        ('{"decisions": [{"kind": "Bind", "pod": 3, "node": "n"}]}', "decisions: Expected `str`, got `int` - at `$[0].pod`"),
+        (
+            '{"decisions": [{"kind": "Bind", "pod": "a"}]}',
+            "decisions[0]: Bind of pod 'a' on node '': both must be given",
+        ),
+        (
+            '{"decisions": [{"kind": "Bind", "pod": 3, "node": "n"}]}',
+            "decisions: Expected `str`, got `int` - at `$[0].pod`",
+        ),
         (
             '{"decisions": [{"kind": "Bind", "pod": "a", "node": "n"}, {"kind": "Nominate", "pod": "a", "node": "m"}]}',
             "decisions[1]: pod a is placed twice, on n and m",

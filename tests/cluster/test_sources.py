@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from solver_sched.cluster.sources import load_snapshot, read_objects
 from solver_sched.errors import InputError
+from solver_sched.problem.encode import encode
 from solver_sched.snapshot import Snapshot, dump
 
 Json = dict[str, Any]
@@ -199,7 +200,10 @@ def test_an_item_of_a_printed_list_that_is_no_yaml_costs_itself(tmp_path: Path) 
             {**pod("x"), "metadata": {"name": "b/x", "namespace": "a"}},
             "Pod a/b/x: metadata.name: 'b/x' is no name: must be without /, % and control characters",
         ),
-        ({**pod("x"), "metadata": {"name": "x", "namespace": "a/b"}}, "Pod a/b/x: metadata.namespace: 'a/b' is no name"),
+        (
+            {**pod("x"), "metadata": {"name": "x", "namespace": "a/b"}},
+            "Pod a/b/x: metadata.namespace: 'a/b' is no name",
+        ),
         (node("x\ny"), "Node x y: metadata.name: 'x\\ny' is no name"),
         (
             {**pod("x"), "metadata": {"name": "x", "labels": {"a": True}}},
@@ -242,10 +246,38 @@ def test_a_default_queue_with_a_mistake_is_not_the_implied_one() -> None:
     member = pod("p", schedulerName="volcano")
     member["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
     broken = {**queue, "spec": {"capability": {"cpu": "-1"}}}
-    for given, reason in (([], None), ([broken], ("QueueClosed", "queue default is unreadable"))):
-        snapshot = read_objects([node("n"), group, member, *given])
+    for objects, reason in (([], None), ([broken], ("QueueClosed", "queue default is unreadable"))):
+        snapshot = read_objects([node("n"), group, member, *objects])
         _, index = encode(snapshot)
         assert index.held.get("default/g") == reason
+
+
+def test_a_lone_pod_and_a_group_of_one_name_are_two() -> None:
+    """Pod default/g names no group, pod default/p is in group default/g: two jobs of one pod each."""
+    version = "scheduling.volcano.sh/v1beta1"
+    group = {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "g"}}
+    lone, member = pod("g", schedulerName="volcano"), pod("p", schedulerName="volcano")
+    member["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+    problem, index = encode(read_objects([node("n"), group, lone, member]))
+    assert index.jobs == ("default/g", "default/g (pod)")
+    assert [(index.jobs[job], pods) for job, pods in zip(problem.set_job, index.set_pods, strict=True)] == [
+        ("default/g", ("default/p",)),
+        ("default/g (pod)", ("default/g",)),
+    ]
+
+
+def test_a_waiting_limit_beyond_any_duration_does_not_limit() -> None:
+    """Go's longest is 2562047h; one hour more is none, whatever it would be in 64 bits."""
+    for hours, seconds in ((2_562_047, 2_562_047 * 3600), (2_562_048, 0), (10**30, 0)):
+        group = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "annotations": {"sla-waiting-time": f"{hours}h"}},
+        }
+        member = pod("p", schedulerName="volcano")
+        member["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+        problem, _ = encode(read_objects([node("n"), group, member]))
+        assert problem.job_age_limit.tolist() == [seconds]
 
 
 def test_an_empty_path_is_no_folder() -> None:
