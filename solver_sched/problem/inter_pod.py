@@ -262,7 +262,7 @@ class InterPod:
 
 
 class _Opener(NamedTuple):
-    """Shapes `own` whose terms over `keys` no running pod meets, but some of them do; `matching`: shapes that meet them."""
+    """Shapes `own` whose terms over `keys` no running pod meets, but some of them; `matching`: all that meet them."""
 
     keys: tuple[str, ...]
     own: set[int]
