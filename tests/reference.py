@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, gcd
+from math import floor, gcd, lcm
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,10 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
 
     if grain is None:
         pods = [_slot(t.pods) for t in sets for _ in range(t.count)]
-        grain = min(2**26, floor(2**30 / (1 + sum((share(x) for x in [*pods, *(x for _, x in units)]), Fraction(0)))))
+        shares = [share(x) for x in [*pods, *(x for _, x in units)]]
+        grain = min(2**26, floor(2**30 / (1 + sum(shares, Fraction(0)))))
+        whole = lcm(*(x.denominator for x in shares))
+        grain = grain // whole * whole or grain
 
     def value(x: Amounts) -> int:
         return max(1, floor(grain * share(x)))

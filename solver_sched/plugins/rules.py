@@ -5,6 +5,7 @@ formulation.md, sections 2, 3 and the weights of section 6.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -177,10 +178,13 @@ class _Values:
         self._total = [0 if slot else int(x) for slot, x in zip(problem.slots, problem.total, strict=True)]
         if grain is None:
             pods = np.bincount(problem.set_shape, weights=problem.set_count, minlength=len(problem.request))
-            shares = sum((int(n) * self._share(x) for n, x in zip(pods, problem.request, strict=True)), Fraction(0))
-            for n, x in zip(problem.unit_count, problem.unit_request, strict=True):
-                shares += int(n) * self._share(x)
-            grain = min(MAX_GRAIN, VALUE_SUM // (1 + shares))
+            counted = [(int(n), self._share(x)) for n, x in zip(pods, problem.request, strict=True)]
+            units = zip(problem.unit_count, problem.unit_request, strict=True)
+            counted += [(int(n), self._share(x)) for n, x in units]
+            grain = min(MAX_GRAIN, int(VALUE_SUM // (1 + sum(n * share for n, share in counted))))
+            # where they fit, all shares are whole: equal work then has equal value however it is cut into jobs
+            whole = math.lcm(*(share.denominator for n, share in counted if n))
+            grain = grain // whole * whole or grain
         self.grain = int(grain)
 
     def _share(self, x: Ints) -> Fraction:
