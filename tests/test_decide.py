@@ -1,0 +1,143 @@
+"""Decisions: admissions, then binds, every pod once, promised nodes kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from solver_sched.actions.decide import Admit, Bind, Decision, decide
+from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
+from solver_sched.greedy import greedy_plan
+from solver_sched.plugins.rules import derive
+from solver_sched.policy import load_policy
+from solver_sched.problem.arrays import EMPTY_PLAN, Plan
+from solver_sched.problem.encode import encode
+from solver_sched.snapshot import Snapshot
+from tests.strategies import random_plan, snapshots
+
+POLICY = load_policy("default")
+NODES = tuple(Node(f"n{i}", {"cpu": 4000, "pods": 110}) for i in range(2))
+
+
+def pods(count: int, nominated: dict[int, str] | None = None, group: str | None = "ns/g") -> tuple[Pod, ...]:
+    """p-0 .. of 1 cpu; `nominated`: index -> node."""
+    needs = Needs(request=(("cpu", 1000), ("pods", 1)))
+    return tuple(
+        Pod(
+            "ns",
+            f"p-{i}",
+            needs,
+            group=group,
+            index=i,
+            nominated=(nominated or {}).get(i),
+            scheduler="solver-sched",
+        )
+        for i in range(count)
+    )
+
+
+def group(name: str = "g", **fields: object) -> PodGroup:
+    return replace(PodGroup("ns", name, "scheduling.volcano.sh/v1beta1", 1), **fields)
+
+
+def plan(*rows: tuple[int, int, int]) -> Plan:
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return Plan(table[:, 0], table[:, 1], table[:, 2])
+
+
+def decided(snapshot: Snapshot, given: Plan, actions: str = "enqueue, allocate, backfill") -> tuple[Decision, ...]:
+    problem, index = encode(snapshot)
+    tiers = [{"plugins": [{"name": "gang"}]}]
+    return decide(snapshot, load_policy({"actions": actions, "tiers": tiers}), problem, index, given)
+
+
+def bound(decisions: tuple[Decision, ...]) -> dict[str, str]:
+    return {one.pod: one.node for one in decisions if isinstance(one, Bind)}
+
+
+def test_admissions_come_first() -> None:
+    snapshot = Snapshot(nodes=NODES, pods=pods(1), groups=(group(phase="Pending"),))
+    assert decided(snapshot, plan((0, 1, 1))) == (
+        Admit("ns/g"),
+        Bind("allocate", "ns/p-0", "n1", "ns/g", "default"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "actions", "admitted"),
+    [
+        ("", "enqueue, allocate", True),
+        ("Pending", "enqueue, allocate", True),
+        ("Inqueue", "enqueue, allocate", False),
+        ("Running", "enqueue, allocate", False),
+        ("Pending", "allocate", False),
+    ],
+)
+def test_only_enqueue_admits_and_only_what_waits(phase: str, actions: str, admitted: bool) -> None:
+    snapshot = Snapshot(nodes=NODES, pods=pods(1), groups=(group(phase=phase),))
+    assert decided(snapshot, EMPTY_PLAN, actions) == ((Admit("ns/g"),) if admitted else ())
+
+
+def test_what_is_held_is_not_admitted() -> None:
+    snapshot = Snapshot(pods=pods(1), groups=(group(queue="q"),), queues=(Queue("q", state="Closed"),))
+    assert decided(snapshot, EMPTY_PLAN) == ()
+
+
+def test_the_first_pods_in_task_order_go() -> None:
+    # Three of four, two to n0 and one to n1.
+    snapshot = Snapshot(nodes=NODES, pods=pods(4), groups=(group(),))
+    assert bound(decided(snapshot, plan((0, 0, 2), (0, 1, 1)))) == {"ns/p-0": "n0", "ns/p-1": "n0", "ns/p-2": "n1"}
+
+
+def test_a_promised_node_is_kept_where_the_plan_has_a_place_there() -> None:
+    # p-0 was promised n1: it gets it, and p-1 takes the place on n0.
+    snapshot = Snapshot(nodes=NODES, pods=pods(2, {0: "n1"}), groups=(group(),))
+    assert bound(decided(snapshot, plan((0, 0, 1), (0, 1, 1)))) == {"ns/p-0": "n1", "ns/p-1": "n0"}
+    # without a place on n1 the promise is void
+    assert bound(decided(snapshot, plan((0, 0, 2)))) == {"ns/p-0": "n0", "ns/p-1": "n0"}
+
+
+def test_two_promises_of_one_place() -> None:
+    snapshot = Snapshot(nodes=NODES, pods=pods(2, {0: "n1", 1: "n1"}), groups=(group(),))
+    assert bound(decided(snapshot, plan((0, 0, 1), (0, 1, 1)))) == {"ns/p-0": "n1", "ns/p-1": "n0"}
+
+
+def test_a_promise_of_a_node_that_is_gone() -> None:
+    snapshot = Snapshot(nodes=NODES, pods=pods(1, {0: "n9"}), groups=(group(),))
+    assert bound(decided(snapshot, plan((0, 0, 1)))) == {"ns/p-0": "n0"}
+
+
+def test_request_less_pods_are_backfilled_and_a_lone_pod_is_its_own_group() -> None:
+    lone = Pod("ns", "lone", Needs(), scheduler="solver-sched", queue="q")
+    snapshot = Snapshot(nodes=NODES, pods=(lone,), queues=(Queue("q"),))
+    assert decided(snapshot, plan((0, 1, 1))) == (Bind("backfill", "ns/lone", "n1", "ns/lone", "q"),)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_binds_are_the_plan_pod_by_pod(snapshot: Snapshot, rng: Random) -> None:
+    """Whatever the plan: as many pods of each set to each node, no pod twice, and only pods of that set."""
+    problem, index = encode(snapshot)
+    rules = derive(problem, POLICY)
+    given = random_plan(rng, problem, greedy_plan(problem, rules))
+    if (given.placed(problem) > problem.set_count).any():
+        return
+    promised = {pod.key: pod for pod in snapshot.pods}
+    binds = [one for one in decide(snapshot, POLICY, problem, index, given) if isinstance(one, Bind)]
+    assert len({bind.pod for bind in binds}) == len(binds)
+    set_of = {pod: t for t, members in enumerate(index.set_pods) for pod in members}
+    found = Counter((set_of[bind.pod], index.nodes.index(bind.node)) for bind in binds)
+    wanted: Counter[tuple[int, int]] = Counter()
+    for t, n, count in zip(given.pod_set.tolist(), given.node.tolist(), given.count.tolist(), strict=True):
+        wanted[t, n] += count
+    assert found == wanted
+    for bind in binds:
+        assert bind.pod_group == (promised[bind.pod].group or bind.pod)
+        best_effort = promised[bind.pod].needs.best_effort
+        assert bind.action == ("backfill" if best_effort else "allocate")
