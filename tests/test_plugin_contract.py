@@ -6,6 +6,7 @@ fault breaks would prove nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -170,7 +171,9 @@ class Count:
         self.problem, self.rules, self.placed, self.drf = problem, rules, plan.placed(problem).tolist(), drf
         self.total = [0 if r == problem.pods_row else t for r, t in enumerate(problem.total.tolist())]
         everything = [*self.pending(), *zip(problem.unit_count.tolist(), problem.unit_request.tolist(), strict=True)]
-        self.grain = min(2**26, 2**30 // (1 + sum((n * self.share(x) for n, x in everything), Fraction(0))))
+        grain = int(min(2**26, 2**30 // (1 + sum((n * self.share(x) for n, x in everything), Fraction(0)))))
+        whole = math.lcm(*(self.share(x).denominator for n, x in everything if n))
+        self.grain = grain // whole * whole or grain
         jobs = range(len(problem.job_min))
         self.sets = {j: [t for t, job in enumerate(problem.set_job.tolist()) if job == j] for j in jobs}
         aged = [0 < created < problem.now - 3600 for created in problem.job_created.tolist()]
@@ -193,7 +196,7 @@ class Count:
         return row
 
     def share(self, x: list[int]) -> Fraction:
-        return max((Fraction(a, t) for a, t in zip(x, self.total, strict=True) if t), default=Fraction(0))
+        return min(1, max((Fraction(a, t) for a, t in zip(x, self.total, strict=True) if t), default=Fraction(0)))
 
     def value(self, x: Ints) -> int:
         return max(1, int(self.grain * self.share(x.tolist())))
