@@ -196,7 +196,9 @@ class Count:
         return row
 
     def share(self, x: list[int]) -> Fraction:
-        return min(1, max((Fraction(a, t) for a, t in zip(x, self.total, strict=True) if t), default=Fraction(0)))
+        return min(
+            Fraction(1), max((Fraction(a, t) for a, t in zip(x, self.total, strict=True) if t), default=Fraction(0))
+        )
 
     def value(self, x: Ints) -> int:
         return max(1, int(self.grain * self.share(x.tolist())))
