@@ -173,14 +173,18 @@ def _levels(report: CycleReport) -> list[dict[str, Any]]:
 def certificate(report: CycleReport) -> dict[str, Any]:
     """optimal = every level to Disruption proven; gap = the first open level's; greedy = no bound.
 
-    A level that is open by no more than a rounding error (HIDDEN) is named only if no other is open.
+    A level that is open by no more than a rounding error (HIDDEN) is named only if no other is open. Levels that a lost
+    solver did not come to have no bound.
     """
     if not report.levels:
         return {"status": "greedy", "gap": None, "winner": "greedy"}
     levels = list(_reached(report))
     names = [level.name for level in levels]
-    counted = levels[: names.index("disruption") + 1] if "disruption" in names else levels
+    complete = "disruption" in names
+    counted = levels[: names.index("disruption") + 1] if complete else levels
     open_levels = [level for level in counted if level.bound != level.value]
+    if not open_levels and not complete:
+        return {"status": "gap", "gap": None, "level": "disruption", "winner": report.winner}
     if not open_levels:
         return {"status": "optimal", "gap": 0.0, "winner": report.winner}
     worse = [level for level in open_levels if level.bound is None or level.gap > HIDDEN]

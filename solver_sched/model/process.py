@@ -52,6 +52,7 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                process_group=0,  # the terminal's Ctrl-C is for the caller, who ends us
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self.pipe: Connection = Connection(ours.detach())
@@ -151,11 +152,12 @@ def serve(descriptor: int) -> None:
     while True:
         try:
             problem, rules, effort, greedy, fill = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        try:
             pipe.send(None)
-            done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill)
-            pipe.send(("done", done))
-        except FAILURES as error:
-            pipe.send(("failed", f"{type(error).__name__}: {error}"))
+            try:
+                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill)
+            except FAILURES as error:
+                pipe.send(("failed", f"{type(error).__name__}: {error}"))
+            else:
+                pipe.send(("done", done))
+        except (EOFError, OSError, KeyboardInterrupt):  # the caller is gone
+            return

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from solver_sched.cluster.objects import Needs, Node, Pod
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
+from solver_sched.document import certificate
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import process
 from solver_sched.model.effort import Effort, LevelResult
@@ -161,6 +165,49 @@ def test_a_caller_that_gives_up_leaves_nothing_behind_for_the_next() -> None:
     assert lost == ""
     assert solution is not None
     assert solution.plan.placed(problem).tolist() == [1, 1, 1, 0]
+
+
+def test_levels_that_a_lost_worker_did_not_come_to_are_not_proven() -> None:
+    """start and grow of three_of_four are proven; without what comes after them nothing more is claimed."""
+    report = run_cycle(three_of_four(), POLICY, Budget(5.0, apart=False))
+    assert certificate(report)["status"] == "optimal"
+    names = [level.name for level in report.levels]
+    lost = replace(report, levels=report.levels[: names.index("disruption")])
+    assert certificate(lost) == {"status": "gap", "gap": None, "level": "disruption", "winner": "solver"}
+
+
+PLANS_A_LARGE_CLUSTER = """
+from tests.model.test_process import arguments, large
+from solver_sched.model.process import solve_apart, warm_up
+problem = arguments(large(), 60.0)
+print(warm_up().process.pid, flush=True)
+solve_apart(*problem, lambda level: print("solving", flush=True))
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_worker_goes_quietly_with_its_caller(ending: signal.Signals) -> None:
+    """Ctrl-C reaches all of the terminal's process group; SIGKILL leaves the caller no time to end its worker."""
+    caller = subprocess.Popen(
+        [sys.executable, "-c", PLANS_A_LARGE_CLUSTER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert caller.stdout is not None
+    worker = int(caller.stdout.readline())
+    if ending != signal.SIGINT:  # that one while the worker still imports
+        assert caller.stdout.readline() == "solving\n"
+    os.killpg(caller.pid, ending)
+    _, said = caller.communicate(timeout=30)
+    assert caller.returncode == -ending
+    assert "serve" not in said
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_plans_from_threads_do_not_mix() -> None:
