@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up all they need: a virtual environment from the lock, and this package in it.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types layers test-only quick reference bench lock wheel clean
+.PHONY: help demo test lint format types layers test-only slow quick reference bench bench-properties lock wheel clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -47,13 +47,19 @@ layers: $(READY) ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
 test-only: $(READY) reference ## pytest alone; PYTEST_ARGS="-k name" narrows it
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow"
 
-quick: $(READY) ## pytest without the slow tests and without the reference solver
+slow: $(READY) reference ## the tests that are not in `make test`: many more random clusters (some ten minutes)
+	$(BIN)/pytest $(PYTEST_ARGS) -m slow
+
+quick: $(READY) ## pytest without the reference solver
 	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow and not minizinc"
 
 reference: ## the reference solver that tests compare with: MiniZinc
 	@.ci/reference-solver
+
+bench-properties: $(READY) ## 2,000 random clusters against greedy, verifier and reference; rewrites benchmarks/properties.md
+	$(BIN)/python -m benchmarks.properties > benchmarks/properties.md
 
 bench: $(READY) ## the benchmarks, with their limits (minutes)
 	@for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; \
