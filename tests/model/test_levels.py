@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
+from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
 from solver_sched.greedy import greedy_plan
@@ -169,6 +169,25 @@ def test_evaluate_stops_at_the_first_level_that_differs() -> None:
     worse = Plan(np.array([1]), np.array([0]), np.array([1]))  # the other job on the only node
     assert [level.name for level in evaluate(problem, rules, worse, EFFORT, best.levels)] == ["start>=10"]
     assert len(evaluate(problem, rules, best.plan, EFFORT, best.levels)) == len(best.levels)
+
+
+def ported(kind: str, row: int) -> Pod:
+    """a0 .. a2 and b0 .. b2 of 1 cpu: every a shares a host port with every b."""
+    ports = tuple(HostPort("", "TCP", 8000 + (10 * row + i if kind == "a" else 10 * i + row)) for i in range(3))
+    return Pod("ns", f"{kind}{row}", Needs(request=(("cpu", 1000), ("pods", 1)), ports=ports), scheduler="solver-sched")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="pattern columns come after the hint of the incumbent")
+def test_columns_that_come_in_the_middle_of_a_level_do_not_end_the_solve() -> None:
+    # Nodes of 2 cpu hold a pair of a or a pair of b, never one of each. Half a node for each of the three pairs of a
+    # makes 1.5 nodes, as for b: 3 in fractions, in truth 2 + 2. No cut excludes it, so the class gets columns. Five go.
+    nodes = tuple(Node(f"n{i}", {"cpu": 2000, "pods": 110}) for i in range(3))
+    problem, rules = problem_of(
+        Snapshot(nodes=nodes, pods=tuple(ported(kind, row) for kind in "ab" for row in range(3)))
+    )
+    solution = solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules))
+    assert int(solution.plan.count.sum()) == 5
+    assert solution.levels[0].status == "OPTIMAL"
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
