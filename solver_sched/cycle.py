@@ -99,8 +99,8 @@ def run_cycle(
     if solution is not None and solution.levels and not beats(solution.greedy, solution.levels):
         winner = "solver"
         solved = solution.plan
-        if any(level.gap > OPEN for level in solution.levels if level.name.startswith(("start", "grow"))):
-            # the budget ended before the last levels: what still fits goes in by hand, no level can lose by it
+        if notes or any(level.gap > OPEN for level in solution.levels if level.name.startswith(("start", "grow"))):
+            # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             solved = greedy_plan(problem, rules, solved)
             notes.append("the budget ended early: room left was filled greedily, level values are at least these")
         plan, refused = _verified(problem, rules, solved)

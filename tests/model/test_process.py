@@ -167,6 +167,22 @@ def test_a_caller_that_gives_up_leaves_nothing_behind_for_the_next() -> None:
     assert solution.plan.placed(problem).tolist() == [1, 1, 1, 0]
 
 
+def test_what_a_lost_worker_left_free_is_filled() -> None:
+    """Killed at its third level, it has not come to most pods: none of them waits where it would fit."""
+    seen: list[LevelResult] = []
+
+    def kill_at_the_third(level: LevelResult) -> None:
+        seen.append(level)
+        if len(seen) == 3:
+            warm_up().process.kill()
+
+    report = run_cycle(large(), POLICY, Budget(20.0), progress=kill_at_the_third)
+    assert "the solver process died" in report.notes
+    assert report.winner == "solver"
+    filled = greedy_plan(report.problem, report.rules, report.plan)
+    assert filled.count.sum() == report.plan.count.sum() > 0
+
+
 def test_levels_that_a_lost_worker_did_not_come_to_are_not_proven() -> None:
     """start and grow of three_of_four are proven; without what comes after them nothing more is claimed."""
     report = run_cycle(three_of_four(), POLICY, Budget(5.0, apart=False))
