@@ -86,8 +86,11 @@ def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywrap
         row = solver.Constraint(
             float(low) if low > -INFINITE else -solver.infinity(), float(high) if high < INFINITE else solver.infinity()
         )
+        summed: dict[int, int] = {}
         for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
-            row.SetCoefficient(columns[index], row.GetCoefficient(columns[index]) + coefficient)
+            summed[index] = summed.get(index, 0) + coefficient
+        for index, coefficient in summed.items():
+            row.SetCoefficient(columns[index], coefficient)
     goal = solver.Objective()
     for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
         column = columns[variable.index]
