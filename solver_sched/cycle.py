@@ -114,7 +114,7 @@ def run_cycle(
             plan = EMPTY_PLAN
     clock.lap("verify")
     levels = solution.levels if solution is not None else ()
-    decisions = decide(snapshot, policy, problem, index, plan)
+    decisions = decide(snapshot, policy, problem, index, plan, rules.domain_rules)
     reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else ())
     clock.lap("explain")
     greedy_levels = dict(solution.greedy) if solution is not None else {}

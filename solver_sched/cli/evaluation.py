@@ -125,7 +125,7 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
         levels=levels,
         greedy_levels={},
         winner="solver",
-        decisions=decide(after, policy, problem, index, plan),
+        decisions=decide(after, policy, problem, index, plan, rules.domain_rules),
         reasons=explain(after, problem, index, rules, plan, ()),
         seconds={"total": time.perf_counter() - began},
     )

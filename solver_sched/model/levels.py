@@ -135,8 +135,13 @@ class Search:
             best = repaired if best is None else max(best, repaired or best)
             if best is not None and effort > CHEAP and self._closed(best, bound, unit, CLOSE_ENOUGH):
                 break
-            if (best_effort and effort > CHEAP) or self.floor is None or not self.floor.tighten():
+            if best_effort and effort > CHEAP:
                 break
+            if self.floor is None or not self.floor.tighten():
+                stages.pop(0)  # nothing excludes the solution that failed: another engine or the fill may find one
+                continue
+            if self.incumbent is not None:
+                self.incumbent = self._completed(self.incumbent)  # tightening may bring columns
         status = "UNKNOWN" if best is None else "OPTIMAL" if best == bound else "FEASIBLE"
         if best is None:
             best = 0

@@ -179,7 +179,6 @@ def ported(kind: str, row: int) -> Pod:
     return Pod("ns", f"{kind}{row}", Needs(request=(("cpu", 1000), ("pods", 1)), ports=ports), scheduler="solver-sched")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="pattern columns come after the hint of the incumbent")
 def test_columns_that_come_in_the_middle_of_a_level_do_not_end_the_solve() -> None:
     # Nodes of 2 cpu hold a pair of a or a pair of b, never one of each. Half a node for each of the three pairs of a
     # makes 1.5 nodes, as for b: 3 in fractions, in truth 2 + 2. No cut excludes it, so the class gets columns. Five go.
