@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from solver_sched.cluster import wire
 from solver_sched.cluster.dialects import ANNOTATED, BY_VERSION, LABELLED, MISPRINTS, NATIVE
-from solver_sched.cluster.dialects.dialect import TASK_SPEC, kept_annotations, named, namespace
+from solver_sched.cluster.dialects.dialect import TASK_SPEC, kept_annotations, named, namespace, segment
 from solver_sched.cluster.needs import NeedsReader, label_selector
 from solver_sched.cluster.objects import Budget, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Taint
 from solver_sched.cluster.requests import Quantities
@@ -174,10 +174,11 @@ class Reader:
 
     def _ephemeral_claims(self, spec: wire.PodSpec, where: str, name: str) -> None:
         """The claims that the ephemeral volume controller would make (KEP-1698)."""
-        for volume in spec.volumes or ():
+        for i, volume in enumerate(spec.volumes or ()):
             template = volume.ephemeral.volume_claim_template if volume.ephemeral is not None else None
             if template is not None:
-                self.claim_templates.append((where, f"{name}-{volume.name}", template))
+                claim = segment(f"{name}-{volume.name}", f"spec.volumes[{i}].name")
+                self.claim_templates.append((where, claim, template))
 
     def _shadow(self, pod: wire.Pod, where: str, annotations: Mapping[str, str], annotation: str) -> str:
         """kube-batch: pods of one controller with `group-min-member` are a gang without a PodGroup object."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solver_sched.cluster.sources import load_snapshot, read_objects
@@ -436,6 +436,7 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
+@example(("spec", "volumes", 0, "name"), "é\n", True)
 @given(st.sampled_from(places(WHOLE)[1:]), JUNK, st.booleans())
 def test_junk_in_any_place_costs_at_most_its_object(place: tuple[Any, ...], junk: Any, expand: bool) -> None:
     broken = copy.deepcopy(WHOLE)

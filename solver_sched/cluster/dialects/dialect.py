@@ -70,19 +70,19 @@ def created(meta: Meta) -> int:
 
 def named(meta: Meta) -> str:
     """The object's name; InputError where it has none, or one that no API server lets in."""
-    return _segment(wire.required(meta.name, "metadata.name"), "metadata.name")
+    return segment(wire.required(meta.name, "metadata.name"), "metadata.name")
 
 
 def namespace(meta: Meta) -> str:
     """The object's namespace; absent means "default", as for kubectl without a context."""
-    return _segment(meta.namespace, "metadata.namespace") if meta.namespace else "default"
+    return segment(meta.namespace, "metadata.namespace") if meta.namespace else "default"
 
 
 _NO_SEGMENT = re.compile(r"[/%\x00-\x1f\x7f]")
 
 
-def _segment(value: str, path: str) -> str:
-    """apimachinery pkg/api/validation/path: every name is part of a path. Keys are `namespace/name` here, too."""
+def segment(value: str, path: str) -> str:
+    """`value`, or InputError: every name is part of a path (apimachinery pkg/api/validation/path), and of keys here."""
     if _NO_SEGMENT.search(value):
         raise InputError(f"{value[:60]!r} is no name: must be without /, % and control characters", field=path)
     return value
