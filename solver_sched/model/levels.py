@@ -30,6 +30,9 @@ CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
 """Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
+GRACE_FACTOR, GRACE_EXTRA = 1.5, 1.0
+"""After this many budgets and seconds the levels left get not even the bound of their relaxation: the worker would be
+killed before it has told its plan (process.HARD_FACTOR)."""
 LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
 SMALL_CLASSES = 500
@@ -105,6 +108,8 @@ class Search:
         while stages and best != bound:
             if best is not None and effort > CHEAP and self._closed(best, bound, unit):
                 break
+            if self._late(GRACE_FACTOR, GRACE_EXTRA):
+                break
             if not filled and (self._late() or stages[0] is not Stage.DIRECT):
                 filled = True
                 if self._fill(rank):
@@ -179,9 +184,9 @@ class Search:
         left = max(0.05, self.effort.seconds - self.spent)
         return max(0.05, left * BEST_EFFORT if best_effort else left / min(self.levels_left, 3))
 
-    def _late(self) -> bool:
+    def _late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
         """The wall clock has passed the budget: no further round is begun."""
-        return time.perf_counter() - self.started > self.effort.seconds
+        return time.perf_counter() - self.started > factor * self.effort.seconds + extra
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
         apart = abs(bound - value)
