@@ -27,6 +27,10 @@ ABSENT = Raw(b"")
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 """The integers of the Kubernetes API, except quantities."""
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+PortNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
+TopologyKey = Annotated[str, msgspec.Meta(min_length=1)]
+"""What the API server lets in (pkg/apis/core/validation); 0 is a port that is not given."""
 
 
 def text(raw: Raw) -> bytes:
@@ -119,7 +123,7 @@ class NodeAffinity(Wire):
 
 
 class PodAffinityTerm(Wire, rename="camel"):
-    topology_key: str
+    topology_key: TopologyKey
     label_selector: LabelSelector | None = None
     namespaces: list[str] | None = None
     namespace_selector: LabelSelector | None = None
@@ -144,11 +148,11 @@ class Affinity(Wire, rename="camel"):
 
 
 class SpreadConstraint(Wire, rename="camel"):
-    topology_key: str
-    max_skew: Int32
+    topology_key: TopologyKey
+    max_skew: Count
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: Int32 | None = None
+    min_domains: Count | None = None
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
     match_label_keys: list[str] | None = None
@@ -178,8 +182,8 @@ class ResourceSpec(Wire):
 
 
 class Port(Wire, rename="camel"):
-    container_port: Int32 = 0
-    host_port: Int32 | None = None
+    container_port: PortNumber = 0
+    host_port: PortNumber | None = None
     host_ip: str | None = field(name="hostIP", default=None)
     protocol: str | None = None
 

@@ -194,6 +194,18 @@ def test_an_item_of_a_printed_list_that_is_no_yaml_costs_itself(tmp_path: Path) 
             pod("x", tolerations=[{"operator": "Exist"}]),
             "Pod default/x: spec.tolerations[0].operator: invalid enum value",
         ),
+        (
+            pod("x", topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 0}]),
+            "Pod default/x: spec.topologySpreadConstraints[0].maxSkew: expected int >= 1",
+        ),
+        (
+            pod("x", topologySpreadConstraints=[{"topologyKey": "", "maxSkew": 1}]),
+            "Pod default/x: spec.topologySpreadConstraints[0].topologyKey: expected str of length >= 1",
+        ),
+        (
+            pod("x", containers=[{"name": "c", "ports": [{"hostPort": 99999}]}]),
+            "Pod default/x: spec.containers[0].ports[0].hostPort: expected int <= 65535",
+        ),
         ({**pod("x"), "spec": {}}, "Pod default/x: spec.containers: missing: a pod has at least one container"),
         ({**pod("x"), "metadata": {}}, "Pod (without a name): metadata.name: missing"),
         (
