@@ -5,6 +5,7 @@ Quantities are canonical strings, names `namespace/name`, decisions in the order
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from solver_sched.cycle import CycleReport
     from solver_sched.model.effort import LevelResult
     from solver_sched.problem.arrays import Ints
+    from solver_sched.snapshot import Snapshot
 
 HIDDEN = 1e-6
 """A relative gap that six decimals would print as nothing."""
@@ -33,7 +35,7 @@ def plan_document(report: CycleReport) -> dict[str, Any]:
             "pods": len(report.snapshot.pods),
             "podGroups": len(report.snapshot.groups),
             "queues": len(report.index.queues),
-            "ignored": dict(report.snapshot.ignored),
+            "ignored": {**report.snapshot.ignored, **_of_others(report.snapshot)},
             "problems": [
                 {"source": p.source, "object": p.object, "field": p.field, "message": p.message}
                 for p in report.snapshot.problems
@@ -67,6 +69,15 @@ def _decision(decision: Decision) -> dict[str, Any]:
                 "podGroup": decision.pod_group,
                 "queue": decision.queue,
             }
+
+
+def _of_others(snapshot: Snapshot) -> Counter[str]:
+    """Pods that wait for a scheduler whose pods are not decided on, by cause."""
+    return Counter(
+        f"pending pods of scheduler {pod.scheduler} (see --scheduler-name)"
+        for pod in snapshot.pods
+        if pod.scheduler not in snapshot.scheduler_names and pod.node is None and pod.phase == "Pending"
+    )
 
 
 def _groups(report: CycleReport) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace as replace_fields
 
 import solver_sched
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
@@ -48,6 +49,17 @@ def small() -> Snapshot:
 
 def report(snapshot: Snapshot) -> CycleReport:
     return run_cycle(snapshot, POLICY, Budget(2.0, apart=False))
+
+
+def test_pods_that_wait_for_another_scheduler_are_counted() -> None:
+    # Two wait for default-scheduler; one of it runs, and one waits for us.
+    others = tuple(
+        replace_fields(pod(f"p-{i}", {"cpu": 1}, node="n" if i == 2 else None), scheduler="default-scheduler")
+        for i in range(3)
+    )
+    snapshot = replace_fields(small(), pods=(*others, pod("go-0", {"cpu": 1}, group="ns/go")))
+    ignored = report(snapshot).as_dict()["snapshot"]["ignored"]
+    assert ignored == {"finished pods": 2, "pending pods of scheduler default-scheduler (see --scheduler-name)": 2}
 
 
 def test_the_whole_document_of_a_small_cluster() -> None:

@@ -15,7 +15,7 @@ from solver_sched.cli.errors import Commands
 app = typer.Typer(
     cls=Commands,
     help="A batch scheduler for Kubernetes that decides by solving.",
-    epilog="Example: kubectl get nodes,pods,podgroups,queues -A -o yaml | solver-sched plan -f -",
+    epilog="Example: kubectl get nodes,pods,podgroups,queues,priorityclasses -A -o yaml | solver-sched plan -f -",
     pretty_exceptions_enable=False,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},

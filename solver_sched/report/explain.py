@@ -49,6 +49,10 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
         blocks += detail_blocks(given.get("detail") or {})
     elif group["pending"]:
         blocks += [Note("pods are pending without a reason", "warning")]
+    elif group["running"] + group["bound"] < group["minMember"]:
+        blocks += [
+            Note("no pod of it is pending, or they are of a scheduler not decided on (--scheduler-name)", "warning")
+        ]
     else:
         blocks += [Note("no pod of it is pending", "good")]
     if queue is not None:
