@@ -223,7 +223,7 @@ def imported() -> Result:
 def report(results: list[Result]) -> Iterator[str]:
     """The table, as Markdown."""
     yield f"# Speed\n\n`python -m benchmarks.speed --openb NODES.csv PODS.csv`, {machine()}.\n"
-    yield "Method: benchmarks/speed.py. Other work ran on the same cores: best and median of the runs, limits against"
+    yield "Method: benchmarks/speed.py. Best and median of the runs on shared cores; limits are held against"
     yield "the best.\n"
     yield "| what | seconds: best (median) | limit, s | x | beside | what was done |\n|---|---|---|---|---|---|"
     for one in results:

@@ -160,7 +160,7 @@ class Search:
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
-            slack = 0 if self.small else max(unit, int(self.effort.gap * abs(best)))
+            slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
             self.lock(objective, best - slack)
         if self.after_level is not None:
             self.after_level()
@@ -189,9 +189,10 @@ class Search:
         return time.perf_counter() - self.started > factor * self.effort.seconds + extra
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
+        """Below one unit apart; a level without a unit may be a share of its bound apart."""
         apart = abs(bound - value)
         gap = gap if gap is not None else self.effort.gap if self.small else CLOSE_ENOUGH
-        return apart < max(1, unit) or apart <= gap * abs(bound)
+        return apart < max(1, unit) or (not unit and apart <= gap * abs(bound))
 
     @dataclass(frozen=True, slots=True)
     class Outcome:
