@@ -30,6 +30,7 @@ CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
 """Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
+WALL_LIMIT = " (wall limit)"
 GRACE_FACTOR, GRACE_EXTRA = 1.5, 1.0
 """After this many budgets and seconds the levels left get not even the bound of their relaxation: the worker would be
 killed before it has told its plan (process.HARD_FACTOR)."""
@@ -83,8 +84,9 @@ class Search:
         for result, objective in zip(self.results, self._objectives, strict=True):
             value = result.value if objective is None else self.value(objective)
             if value != result.value:
+                _, limit, _ = result.status.partition(WALL_LIMIT)
                 status = "OPTIMAL" if value == result.bound else "FEASIBLE"
-                result = replace(result, value=value, status=status)
+                result = replace(result, value=value, status=status + limit)
             out.append(result)
         return tuple(out)
 
@@ -108,14 +110,16 @@ class Search:
         while stages and best != bound:
             if best is not None and effort > CHEAP and self._closed(best, bound, unit):
                 break
+            late = self._late()
+            walled |= late
             if self._late(GRACE_FACTOR, GRACE_EXTRA):
                 break
-            if not filled and (self._late() or stages[0] is not Stage.DIRECT):
+            if not filled and (late or stages[0] is not Stage.DIRECT):
                 filled = True
                 if self._fill(rank):
                     best = self.value(objective)
                     continue
-            if self._late() and objective.variables:
+            if late and objective.variables:
                 bound = min(bound, mip.relaxed_bound(self.model, objective))
                 break
             if effort >= allowance or rounds > CUT_ROUNDS:
@@ -151,7 +155,7 @@ class Search:
         if best is None:
             best = 0
         result = LevelResult(
-            name, best, bound, status + (" (wall limit)" if walled else ""), time.perf_counter() - began, effort, unit
+            name, best, bound, status + (WALL_LIMIT if walled else ""), time.perf_counter() - began, effort, unit
         )
         self.spent += effort
         self.levels_left = max(1, self.levels_left - 1)
@@ -198,7 +202,6 @@ class Search:
     class Outcome:
         solution: list[int] | None
         bound: int | None
-        proven: bool
         effort: float
         walled: bool
 
@@ -208,7 +211,7 @@ class Search:
             began = time.perf_counter()
             answer = mip.maximise(self.model, objective, seconds)
             took = time.perf_counter() - began
-            return self.Outcome(answer.solution, answer.bound, False, min(took, seconds) / 4, took >= seconds)
+            return self.Outcome(answer.solution, answer.bound, min(took, seconds) / 4, took >= seconds)
         model = self.model
         _clear(model)
         divisor = math.gcd(*objective.coefficients) if objective.variables else 1
@@ -244,12 +247,11 @@ class Search:
         match status:
             case cp_model.OPTIMAL | cp_model.FEASIBLE:
                 bound = objective.constant + divisor * int(np.floor(solver.best_objective_bound + 1e-6))
-                proven = status == cp_model.OPTIMAL
-                return self.Outcome(list(response.solution), bound, proven, effort, late and not proven)
+                return self.Outcome(list(response.solution), bound, effort, late and status != cp_model.OPTIMAL)
             case cp_model.UNKNOWN:
-                return self.Outcome(None, None, False, effort, late)
+                return self.Outcome(None, None, effort, late)
             case cp_model.INFEASIBLE:
-                return self.Outcome(None, None, True, effort, False)
+                return self.Outcome(None, None, effort, False)
             case _:
                 raise AssertionError(f"CP-SAT calls the model invalid: {model.validate()}")
 

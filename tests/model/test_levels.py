@@ -259,3 +259,12 @@ def test_the_age_of_equal_jobs_decides_between_them() -> None:
     snapshot = cluster([1000], (replace(first[0], created=50), first[1]), (replace(second[0], created=40), second[1]))
     problem, rules = problem_of(snapshot)
     assert problem.set_job[solve(problem, rules, EFFORT).plan.pod_set].tolist() == [1]
+
+
+def test_levels_cut_short_by_the_clock_say_so() -> None:
+    # A clock that has run out before the first level: no level is solved, and each that was not settled says why.
+    problem, rules = problem_of(random_snapshot(Random(7)), POLICIES[0])
+    solution = solve(problem, rules, Effort(-1.0, 1e-4, 1))
+    unsettled = [level for level in solution.levels if level.value != level.bound]
+    assert unsettled
+    assert all(level.status.endswith("(wall limit)") for level in unsettled), unsettled
