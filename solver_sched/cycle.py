@@ -1,6 +1,9 @@
 """One cycle: snapshot in, verified plan with certificate and reasons out. Pure but for the clock of its budget.
 
-    snapshot -> encode -> rules -> greedy -> solve -> verify -> decide, explain
+    snapshot -> encode -> rules -> enqueue -> greedy -> solve -> verify -> decide, explain
+                  ^------------ reservations <-'
+
+Where a blocked job gets a reservation, the problem is encoded once more with its room kept (formulation.md 10).
 
 The service, the simulator, the command line, tests and benchmarks all call `run_cycle`.
 """
@@ -13,15 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
+from solver_sched.actions.enqueue import open_cycle, posed
 from solver_sched.explain import Reason, explain
 from solver_sched.greedy import greedy_plan, settle
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
-from solver_sched.plugins.rules import Rules, derive
+from solver_sched.plugins.rules import Rules
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import EMPTY_PLAN, Index, Plan, Problem
-from solver_sched.problem.encode import encode
+from solver_sched.problem.reservations import Reservation, by_hand
+from solver_sched.reserve import reservations
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 
@@ -44,7 +49,8 @@ class Budget:
 @dataclass(frozen=True, eq=False, slots=True)
 class CycleReport:
     """Everything a cycle found. `winner`: whose plan it is, "solver" or "greedy". `greedy_levels`: the values that the
-    greedy plan reaches; `refused`: violations of a solved plan that was discarded.
+    greedy plan reaches; `reservations`: room that the plan leaves to jobs that wait; `refused`: violations of a solved
+    plan that was discarded.
     """
 
     snapshot: Snapshot
@@ -59,6 +65,7 @@ class CycleReport:
     winner: str
     decisions: tuple[Decision, ...]
     reasons: Mapping[str, Reason]
+    reservations: tuple[Reservation, ...] = ()
     refused: tuple[Violation, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -79,10 +86,15 @@ def run_cycle(
 ) -> CycleReport:
     """Plan one cycle. `solver`: "optimal" or "greedy". Never raises for what the cluster holds."""
     clock = _Clock()
-    problem, index = encode(snapshot)
-    rules = derive(problem, policy)
+    reserved = by_hand(snapshot)
+    problem, index, rules, entries = open_cycle(snapshot, policy, reserved=reserved)
     clock.lap("encode")
     baseline = greedy_plan(problem, rules)
+    found = reservations(snapshot, problem, index, rules, baseline, policy.solve.reserve)
+    if found:
+        reserved += found
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved)
+        baseline = greedy_plan(problem, rules)
     clock.lap("greedy")
     notes: list[str] = []
     refused: tuple[Violation, ...] = ()
@@ -114,8 +126,9 @@ def run_cycle(
             plan = EMPTY_PLAN
     clock.lap("verify")
     levels = solution.levels if solution is not None else ()
-    decisions = decide(snapshot, policy, problem, index, plan, rules.domain_rules)
-    reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else ())
+    decisions = decide(entries.admitted, problem, index, plan, rules)
+    reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else (), reserved)
+    reasons.update((key, Reason(*why)) for key, why in entries.refused.items())
     clock.lap("explain")
     greedy_levels = dict(solution.greedy) if solution is not None else {}
     return CycleReport(
@@ -131,6 +144,7 @@ def run_cycle(
         winner=winner,
         decisions=decisions,
         reasons=reasons,
+        reservations=reserved,
         refused=refused,
         notes=tuple(notes),
         seconds={**clock.laps, "total": clock.total},

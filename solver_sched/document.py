@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solver_sched.actions.decide import Admit, Bind, Decision
+from solver_sched.actions.decide import Admit, Bind, Decision, Nominate
+from solver_sched.actions.evict import Evict
+from solver_sched.problem.arrays import RESERVED_PREFIX
 from solver_sched.quantity import format as format_quantity
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ def plan_document(report: CycleReport) -> dict[str, Any]:
         "decisions": [_decision(decision) for decision in report.decisions],
         "podGroups": _groups(report),
         "queues": _queues(report),
+        "reservations": [
+            {"podGroup": one.job, "at": one.begins, "nodes": list(one.nodes)}
+            for one in report.reservations
+            if one.job in report.reasons
+        ],
         "levels": _levels(report),
         "certificate": certificate(report),
         "notes": list(report.notes),
@@ -60,9 +67,20 @@ def _decision(decision: Decision) -> dict[str, Any]:
     match decision:
         case Admit():
             return {"kind": "Admit", "podGroup": decision.pod_group}
-        case Bind():
+        case Evict():
             return {
-                "kind": "Bind",
+                "kind": "Evict",
+                "action": decision.action,
+                "pod": decision.pod,
+                "node": decision.node,
+                "podGroup": decision.pod_group,
+                "queue": decision.queue,
+                "for": decision.beneficiary,
+                "reason": decision.reason,
+            }
+        case Bind() | Nominate():
+            return {
+                "kind": type(decision).__name__,
                 "action": decision.action,
                 "pod": decision.pod,
                 "node": decision.node,
@@ -82,23 +100,18 @@ def _of_others(snapshot: Snapshot) -> Counter[str]:
 
 def _groups(report: CycleReport) -> list[dict[str, Any]]:
     """One entry per job with pods or a PodGroup object, held ones included, sorted by name."""
-    bound: dict[str, int] = {}
-    admitted = set()
-    for decision in report.decisions:
-        if isinstance(decision, Bind):
-            bound[decision.pod_group] = bound.get(decision.pod_group, 0) + 1
-        else:
-            admitted.add(decision.pod_group)
+    count = Counter((type(decision), decision.pod_group) for decision in report.decisions)
     out = []
     for job in report.index.members:
-        placed = bound.get(job.name, 0)
-        started = job.ready + placed >= job.minimum and job.ready + placed > 0
+        placed, promised = count[Bind, job.name], count[Nominate, job.name]
+        ready = job.ready - count[Evict, job.name]
+        started = ready + placed >= job.minimum and ready + placed > 0
         if started:
             phase = "Running"
-        elif job.name in admitted:
+        elif count[Admit, job.name]:
             phase = "Inqueue"
         else:
-            phase = job.phase or "Pending"
+            phase = "Pending" if count[Evict, job.name] else job.phase or "Pending"
         reason = report.reasons.get(job.name)
         out.append(
             {
@@ -106,10 +119,10 @@ def _groups(report: CycleReport) -> list[dict[str, Any]]:
                 "queue": job.queue,
                 "phase": phase,
                 "minMember": job.minimum,
-                "running": job.ready,
+                "running": ready,
                 "bound": placed,
-                "nominated": 0,
-                "pending": job.pending - placed,
+                "nominated": promised,
+                "pending": job.pending - placed - promised,
                 "reason": None
                 if reason is None
                 else {"code": reason.code, "message": reason.message, "detail": dict(reason.detail)},
@@ -121,7 +134,7 @@ def _groups(report: CycleReport) -> list[dict[str, Any]]:
 def _queues(report: CycleReport) -> list[dict[str, Any]]:
     """Deserved, allocated after the plan, requested, and the largest share of what is deserved (else of all)."""
     problem, rules, plan = report.problem, report.rules, report.plan
-    allocated = problem.queue_used + plan.of_queues(problem)
+    allocated = problem.after(plan).queue_used + plan.of_queues(problem)
     requested = problem.queue_used.copy()
     queue_of = problem.job_queue[problem.set_job]
     np.add.at(requested, queue_of, problem.set_count[:, None] * problem.request[problem.set_shape])
@@ -156,7 +169,7 @@ def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
     return {
         name: format_quantity(name, int(amount))
         for name, amount in zip(report.index.resources, vector, strict=True)
-        if amount
+        if amount and not name.startswith(RESERVED_PREFIX)
     }
 
 
@@ -191,8 +204,9 @@ def certificate(report: CycleReport) -> dict[str, Any]:
         return {"status": "greedy", "gap": None, "winner": "greedy"}
     levels = list(_reached(report))
     names = [level.name for level in levels]
-    complete = "disruption" in names
-    counted = levels[: names.index("disruption") + 1] if complete else levels
+    ends = [at for at, name in enumerate(names) if name in ("disruption", "disruption.time")]
+    complete = bool(ends)
+    counted = levels[: ends[-1] + 1] if complete else levels
     open_levels = [level for level in counted if level.bound != level.value]
     if not open_levels and not complete:
         return {"status": "gap", "gap": None, "level": "disruption", "winner": report.winner}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -26,8 +27,16 @@ def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: 
     return _Greedy(problem, rules, begun).run(rank)
 
 
+def start(problem: Problem, rules: Rules, j: int) -> Plan:
+    """The missing minimum of one job with nothing else placed; empty where it does not fit."""
+    greedy = _Greedy(problem, rules, EMPTY_PLAN)
+    greedy._start(j)
+    return _plan(greedy.table, EMPTY_PLAN)
+
+
 def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
     """The same pods on the nodes that score best, if that places them all and scores higher; else the plan itself."""
+    problem = problem.after(plan)
     loads = Loads(problem, rules)
     left = plan.placed(problem)
     table: dict[tuple[int, int], int] = defaultdict(int)
@@ -40,18 +49,20 @@ def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
                 return plan
             loads.move(shape, node, 1)
             table[t, node] += 1
-    other = _plan(table)
+    other = _plan(table, plan)
     return other if placement_score(problem, rules, other) > placement_score(problem, rules, plan) else plan
 
 
-def _plan(table: dict[tuple[int, int], int]) -> Plan:
+def _plan(table: dict[tuple[int, int], int], begun: Plan) -> Plan:
+    """The placements of `table` with the victims of `begun`."""
     rows = np.array([(t, node, pods) for (t, node), pods in sorted(table.items()) if pods], np.int64).reshape(-1, 3)
-    return Plan(rows[:, 0], rows[:, 1], rows[:, 2])
+    return replace(begun, pod_set=rows[:, 0], node=rows[:, 1], count=rows[:, 2])
 
 
 class _Greedy:
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
-        self.problem, self.rules = problem, rules
+        self.problem, self.rules, self.begun = problem.after(begun), rules, begun
+        problem = self.problem
         self.loads = Loads(problem, rules)
         self.left = problem.set_count.copy()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
@@ -95,7 +106,7 @@ class _Greedy:
             if placed and any(self.left[t] for t in self.sets[j]):
                 heapq.heappush(jobs, self._key(j, started=True))
             heapq.heappush(order, (self._share(q), q))
-        return _plan(self.table)
+        return _plan(self.table, self.begun)
 
     def _key(self, j: int, *, started: bool) -> tuple[int, int, int, int, int]:
         """Rank, starting before growing, smallest share first among growing, oldest, row."""

@@ -20,6 +20,8 @@ from solver_sched.cluster.objects import (
     PodGroup,
     PriorityClass,
     Queue,
+    ResourceQuota,
+    RunTime,
     VolumeClaim,
 )
 
@@ -45,6 +47,7 @@ class Snapshot(Struct, frozen=True):
 
     `now`: integer seconds since the epoch, for files the newest timestamp in them.
     `scheduler_names`: whose pods are decided on; all other pods are usage.
+    `run_times`: of finished pods, which are not in `pods`, by class.
     `ignored`: count of left-out objects by cause, e.g. {"finished pods": 210000, "kind Service": 3}.
     """
 
@@ -54,6 +57,7 @@ class Snapshot(Struct, frozen=True):
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
     claims: tuple[VolumeClaim, ...] = ()
     attach_limits: tuple[AttachLimit, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
@@ -62,6 +66,7 @@ class Snapshot(Struct, frozen=True):
     ignored: Mapping[str, int] = {}
     problems: tuple[InputProblem, ...] = ()
     format: str = FORMAT
+    run_times: tuple[RunTime, ...] = ()
 
 
 def dump(snapshot: Snapshot) -> bytes:

@@ -16,10 +16,11 @@ from solver_sched.problem.arrays import Plan, Problem
 
 def violations(problem: Problem, rules: Rules, plan: Plan) -> list[Violation]:
     """Every broken rule, base rules first; empty = the plan may be executed."""
-    out = list(_base(problem, rules, plan))
+    after = problem.after(plan)
+    out = list(_base(after, rules, plan))
     if not out:
         for plugin in rules.plugins:
-            out.extend(plugin.violations(problem, plan))
+            out.extend(plugin.violations(after, plan))
     return out
 
 
@@ -46,5 +47,5 @@ def _base(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
         yield Violation("base", message, node=n)
     for s, n in np.argwhere(on_nodes > 0).tolist():
         best_effort = bool(problem.shape_best_effort[s])
-        if not rules.policy.runs("backfill" if best_effort else "allocate"):
+        if not rules.policy.places(best_effort=best_effort):
             yield Violation("base", f"no action places {'request-less' if best_effort else 'these'} pods", node=n)

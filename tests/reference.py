@@ -1,4 +1,4 @@
-"""The written model on a tiny cluster: the parameters of formulation sections 2 and 3 in fractions, then MiniZinc.
+"""The written model on a tiny cluster: the parameters of formulation sections 2, 3 and 8 in fractions, then MiniZinc.
 
 Written from `models/formulation.md` alone. It imports nothing of the project, whose misreadings it is there to find.
 """
@@ -7,26 +7,38 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, gcd, lcm
 from pathlib import Path
 from typing import Any
 
-from tests.tiny import Amounts, Cluster, Job, Node, Pods
+from tests.tiny import PREEMPT, RECLAIM, Amounts, Cluster, Job, Node, Pods
 
 MODEL = Path(__file__).parent.parent / "models" / "reference" / "cycle.mzn"
 MAX_WAIT_SECONDS = 3600
+GRACE_SECONDS = 60
 K = 10**6
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """`levels` in solving order; `placed`: pods per job in one plan that reaches them."""
+    """`levels` in solving order; `placed`, `evicted`: pods per job in one plan that reaches them."""
 
     levels: Mapping[str, int]
     placed: Mapping[str, int]
+    evicted: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What `cycle.mzn` is given, and whose its pod sets and victim sets are. `claimants` of section 8, else none."""
+
+    values: dict[str, Any]
+    set_jobs: list[str]
+    victim_jobs: list[str]
+    claimants: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,19 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """The minimum of a running job, or one running pod beyond it."""
+
+    job: str
+    members: tuple[Member, ...]
+    minimum: bool
+
+    @property
+    def request(self) -> dict[str, int]:
+        return _sum(_slot(member.pods) for member in self.members)
+
+
+@dataclass(frozen=True)
 class PodSet:
     job: str
     shape: int
@@ -47,21 +72,45 @@ class PodSet:
     priority: int
 
 
-def optimum(tiny: Cluster, grain: int | None = None, k: int = K) -> Optimum:
-    """The level values of the best plan of `tiny`.
+def decide(tiny: Cluster, grain: int | None = None, k: int = K) -> Optimum:
+    """The plan of a cycle: section 6, and section 8 where that leaves a claimant pending and then evicts anything."""
+    first = optimum(tiny, grain, k)
+    completed = frozenset(job for job, placed in first.placed.items() if placed)
+    claimants = parameters(tiny, grain, k, evicting=True, completed=completed).claimants
+    if claimants <= completed:
+        return first
+    second = optimum(tiny, grain, k, evicting=True, completed=completed)
+    return second if any(second.evicted.values()) else first
+
+
+def optimum(
+    tiny: Cluster,
+    grain: int | None = None,
+    k: int = K,
+    *,
+    evicting: bool = False,
+    completed: frozenset[str] = frozenset(),
+) -> Optimum:
+    """The level values of the best plan of `tiny`, of section 6 or (`evicting`) of section 8.
+
+    `completed`: jobs that section 6 places pods of; they are not broken afterwards.
 
     `grain` replaces GRAIN and `k` the K of O2 and O6: Gecode's integers have 32 bits. Raises RuntimeError with
     MiniZinc's own words if it finds no plan; there always is one, the empty plan.
     """
-    data, set_jobs = parameters(tiny, grain, k)
+    data = parameters(tiny, grain, k, evicting=evicting, completed=completed)
     levels: dict[str, int] = {}
     while "order" not in levels:
-        *lines, placed_line = _solve(data | {"lock": list(levels.values())})
+        *lines, placed, evicted = _solve(data.values | {"lock": list(levels.values())})
         levels = {name: int(value) for name, value in map(str.split, lines)}
-    placed = dict.fromkeys(tiny.jobs, 0)
-    for job, count in zip(set_jobs, placed_line.split()[1:], strict=True):
-        placed[job] += int(count)
-    return Optimum(levels, placed)
+    return Optimum(levels, _per_job(tiny, data.set_jobs, placed), _per_job(tiny, data.victim_jobs, evicted))
+
+
+def _per_job(tiny: Cluster, jobs: Sequence[str], line: str) -> dict[str, int]:
+    out = dict.fromkeys(tiny.jobs, 0)
+    for job, count in zip(jobs, line.split()[1:], strict=True):
+        out[job] += int(count)
+    return out
 
 
 def _solve(data: Mapping[str, Any]) -> list[str]:
@@ -82,8 +131,10 @@ def _solve(data: Mapping[str, Any]) -> list[str]:
     return solutions[-2].splitlines()
 
 
-def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any], list[str]]:
-    """The data of `cycle.mzn`, and the job of each pod set."""
+def parameters(
+    tiny: Cluster, grain: int | None, k: int, *, evicting: bool = False, completed: frozenset[str] = frozenset()
+) -> Data:
+    """The data of `cycle.mzn`."""
     resources, nodes, queues = _resources(tiny), list(tiny.nodes), list(tiny.queues)
     total = _sum(node.alloc for node in tiny.nodes.values())
     foreign = _sum(request for _, request in tiny.foreign)
@@ -93,16 +144,14 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     # Sets, shapes, members.
     jobs = [name for name, job in tiny.jobs.items() if any(_pending(p) for p in job.pods)]
     shapes, sets, members = _pod_sets(tiny, jobs)
-    running = {
-        name: _task_order(job, [p for p in job.pods if p.node and not p.succeeded]) for name, job in tiny.jobs.items()
-    }
+    running = {name: _task_order(job, [p for p in job.pods if p.runs]) for name, job in tiny.jobs.items()}
 
     # Minimums.
     need: dict[str, int] = {}
     role_need: dict[str, dict[str, int]] = {}
     for name, job in tiny.jobs.items():
         minimum, role_minimum = _minimum(tiny, job)
-        ready = [p for p in job.pods if p.node or p.succeeded]
+        ready = [p for p in job.pods if p.runs or p.succeeded]
         role_need[name] = {o: max(0, n - sum(p.count for p in ready if p.role == o)) for o, n in role_minimum.items()}
         need[name] = max(0, minimum - sum(p.count for p in ready), sum(role_need[name].values()))
     roles = [(name, o) for name in jobs for o in role_need[name]]
@@ -110,7 +159,7 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
 
     # Can start: only what fits the empty cluster asks.
     predicates = _predicates(tiny, nodes, shapes)
-    room = []
+    places = []
     for s, (p, _) in enumerate(shapes, 1):
         repelling = zip(predicates["one_shapes"], predicates["one_dom"].rows, strict=True)
         single = any(s in alike and len(set(domains)) == len(nodes) for alike, domains in repelling)
@@ -118,8 +167,8 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
             tiny.nodes[n] for n, forbidden in zip(nodes, predicates["no"].rows[s - 1], strict=True) if not forbidden
         ]
         fits = [_fits(node.alloc, p.request) for node in allowed]
-        room.append(sum(min(n, 1) if single else n for n in fits))
-    can = [min(t.count, room[t.shape]) for t in sets]
+        places.append(sum(min(n, 1) if single else n for n in fits))
+    can = [min(t.count, places[t.shape]) for t in sets]
 
     def fitting(job: str, roles: Iterable[str] | None = None) -> int:
         return sum(
@@ -134,15 +183,13 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     can = [n if t.job in startable else 0 for t, n in zip(sets, can, strict=True)]
 
     # Running units: the minimum of a job whose minimum runs, and single pods beyond it.
-    units: list[tuple[str, Amounts]] = []
+    units: list[Unit] = []
     for name, job in tiny.jobs.items():
         if need[name] == 0 and running[name]:
-            minimum, role_minimum = _minimum(tiny, job)
-            succeeded = sum(p.count for p in job.pods if p.succeeded)
-            first = _canonical(running[name], max(0, minimum - succeeded), role_minimum)
+            first = _canonical(running[name], *_running_minimum(tiny, job))
             if first:
-                units.append((name, _sum(_slot(running[name][i].pods) for i in first)))
-            units += [(name, _slot(member.pods)) for i, member in enumerate(running[name]) if i not in first]
+                units.append(Unit(name, tuple(running[name][i] for i in first), minimum=True))
+            units += [Unit(name, (member,), minimum=False) for i, member in enumerate(running[name]) if i not in first]
 
     # Section 3.
     used = {
@@ -168,7 +215,7 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
 
     if grain is None:
         pods = [_slot(t.pods) for t in sets for _ in range(t.count)]
-        shares = [share(x) for x in [*pods, *(x for _, x in units)]]
+        shares = [share(x) for x in [*pods, *(u.request for u in units)]]
         grain = min(2**26, floor(2**30 / (1 + sum(shares, Fraction(0)))))
         whole = lcm(*(x.denominator for x in shares))
         grain = grain // whole * whole or grain
@@ -199,12 +246,24 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
     def position(of: tuple[int, int]) -> int:
         return next((i for i, d in enumerate(ranks, 1) if of >= d), len(ranks) + 1)
 
+    # Section 8.
+    facts = Facts(tiny, running, need, startable, units, _shares(tiny) and shared, contended, used, deserved)
+    evictions = _evictions(facts, completed) if evicting else Evictions({}, {}, [], frozenset())
+    if evicting:
+        ranks = sorted({*rank.values(), *_holder_ranks(evictions.holders, rank.values())}, reverse=True)
+        unit_position = [_unit_position(u, evictions.holders, ranks, facts) for u in units]
+    else:
+        unit_position = [_first_of(_priority(tiny, tiny.jobs[u.job]), ranks) for u in units]
+    room = _room(facts, evictions, unit_position)
+
     # One unit per resource: rows and ratios do not change when a resource is counted in its greatest common divisor.
     tables: dict[str, list[Amounts]] = {
         "free": [free[n] for n in nodes],
         "req": [_slot(p) for p, _ in shapes],
         "held": [held[name] if need[name] > 0 else {} for name in jobs],
-        "unit_req": [x for _, x in units],
+        "unit_req": [u.request for u in units],
+        "victim_req": [_slot(v.pods) for v in evictions.victims],
+        "room": [room[q] for q in queues],
         "used": [used[q] for q in queues],
         "deserved": [deserved[q] for q in queues],
         "guar": [tiny.queues[q].guarantee or {} for q in queues],
@@ -247,10 +306,10 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         "age": [times.index(tiny.jobs[name].created) if name in startable else 0 for name in jobs],
         "role_job": [jobs.index(name) + 1 for name, _ in roles],
         "role_need": [role_need[name][o] for name, o in roles],
-        "unit_queue": [queues.index(tiny.jobs[name].queue) + 1 for name, _ in units],
-        "unit_rank": [position((_priority(tiny, tiny.jobs[name]), 0)) for name, _ in units],
-        "v_unit": [value(x) for _, x in units],
-        "rank_name": [f"{priority}{'+' * aged}" for priority, aged in ranks],
+        "unit_queue": [queues.index(tiny.jobs[u.job].queue) + 1 for u in units],
+        "unit_rank": unit_position,
+        "v_unit": [value(u.request) for u in units],
+        "rank_name": [f"{priority}{('', '+', '-')[step]}" for priority, step in ranks],
         "contended": [contended[r] for r in resources],
         "ceilings": _shares(tiny),
         "in_share": _shares(tiny) and shared,
@@ -258,7 +317,285 @@ def parameters(tiny: Cluster, grain: int | None, k: int) -> tuple[dict[str, Any]
         "allocate": "allocate" in tiny.actions,
         "backfill": "backfill" in tiny.actions,
     }
-    return data | predicates, [t.job for t in sets]
+    data |= _eviction_data(facts, evictions, ranks, jobs, value) | {"evicting": evicting}
+    data["asks"] = [
+        {
+            r
+            for r, name in enumerate(resources, 1)
+            if contended[name] and any(t.pods.request.get(name, 0) for t in sets if t.job == job)
+        }
+        for job in jobs
+    ]
+    data["over"] = [
+        {
+            r
+            for r, name in enumerate(resources, 1)
+            if contended[name] and shared and used[q].get(name, 0) > deserved[q].get(name, 0)
+        }
+        for q in queues
+    ]
+    return Data(data | predicates, [t.job for t in sets], [v.job for v in evictions.victims], evictions.claimants)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What section 8 reads of the sections before it."""
+
+    tiny: Cluster
+    running: Mapping[str, Sequence[Member]]
+    need: Mapping[str, int]
+    startable: set[str]
+    units: Sequence[Unit]
+    in_share: bool
+    contended: Mapping[str, bool]
+    used: Mapping[str, Amounts]
+    deserved: Mapping[str, Amounts]
+
+    def priority(self, job: str) -> int:
+        return _priority(self.tiny, self.tiny.jobs[job])
+
+    def queue(self, job: str) -> str:
+        return self.tiny.jobs[job].queue
+
+
+@dataclass(frozen=True)
+class Holder:
+    """`whole`: every pod of it may go. `surplus_below`: what it runs beyond its minimum ranks below its priority."""
+
+    priority: int
+    runs: int
+    minimum: int
+    role_runs: Mapping[str, int]
+    role_minimum: Mapping[str, int]
+    broken: bool
+    whole: bool
+    surplus_below: bool
+
+    @property
+    def surplus(self) -> int:
+        return 0 if self.broken else self.runs - self.minimum
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Pods of one job, node, request, role, pod priority and age that may go."""
+
+    job: str
+    pods: Pods
+    priority: int
+    age: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What claimants may take from a holder: `outright` whole by preempt, else its surplus, or by reclaim."""
+
+    preempt: bool
+    outright: bool
+    reclaim: bool
+
+
+@dataclass(frozen=True)
+class Evictions:
+    holders: Mapping[str, Holder]
+    rights: Mapping[str, Rights]
+    victims: Sequence[Victim]
+    claimants: frozenset[str]
+
+
+def _evictions(facts: Facts, completed: frozenset[str]) -> Evictions:
+    tiny = facts.tiny
+    drf = _on(tiny, "drf", "enablePreemptable")
+    victims: dict[tuple[object, ...], Victim] = {}
+    holders: dict[str, Holder] = {}
+    for name, job in tiny.jobs.items():
+        members = facts.running[name]
+        going = [m for m in members if _may_go(facts, name, m) and not (facts.need[name] > 0 and name in completed)]
+        for m in going:
+            age = _age(tiny, job, m.pods)
+            key = (name, m.pods.node, *sorted(m.pods.request.items()), m.pods.role, m.priority, age)
+            before = victims[key].count if key in victims else 0
+            victims[key] = Victim(name, m.pods, m.priority, age, before + 1)
+        if going:
+            minimum, roles = _running_minimum(tiny, job)
+            broken = facts.need[name] > 0
+            holders[name] = Holder(
+                facts.priority(name),
+                len(members),
+                minimum,
+                {o: sum(m.pods.role == o for m in members) for o in roles},
+                roles,
+                broken,
+                whole=len(going) == len(members),
+                surplus_below=not broken
+                and len(members) > minimum
+                and drf
+                and bool(PREEMPT.intersection(tiny.actions)),
+            )
+
+    # Who waits, and from whom it may take.
+    rights = dict.fromkeys(holders, Rights(preempt=False, outright=False, reclaim=False))
+    claimants: set[str] = set()
+    reclaim = facts.in_share and bool(RECLAIM.intersection(tiny.actions))
+    reclaim = reclaim and any(_on(tiny, plugin, "enableReclaimable") for plugin in ("proportion", "capacity"))
+    for name in facts.startable:
+        pending = [p for p in tiny.jobs[name].pods if _pending(p)]
+        if facts.need[name] == 0 or any(p.polite for p in pending):
+            continue
+        for other, holder in holders.items():
+            old, q = rights[other], facts.queue(other)
+            if other == name:
+                continue
+            if q == facts.queue(name):
+                acts = bool(PREEMPT.intersection(tiny.actions))
+                outright = acts and (holder.broken or holder.priority < facts.priority(name))
+                surplus = holder.surplus_below and holder.priority == facts.priority(name)
+                if outright or surplus:
+                    claimants.add(name)
+                    rights[other] = Rights(True, old.outright or outright, old.reclaim)
+            elif reclaim and tiny.queues[q].reclaimable:
+                asked = {r for p in pending for r, v in p.request.items() if v and facts.contended[r]}
+                if any(facts.used[q].get(r, 0) > facts.deserved[q][r] for r in asked):
+                    claimants.add(name)
+                    rights[other] = Rights(old.preempt, old.outright, True)
+    return Evictions(holders, rights, list(victims.values()), frozenset(claimants))
+
+
+def _may_go(facts: Facts, name: str, member: Member) -> bool:
+    tiny, job = facts.tiny, facts.tiny.jobs[name]
+    starving = _on(tiny, "gang", "enableJobStarving") or _on(tiny, "priority", "enableJobStarving")
+    # The youngest of its pods tells when a job fell below its minimum.
+    since = max(
+        [job.created, *(job.created if m.pods.started is None else m.pods.started for m in facts.running[name])]
+    )
+    leaving = any(pods.terminating for pods in job.pods)
+    young = facts.need[name] > 0 and (leaving or tiny.now - since < GRACE_SECONDS)
+    return starving and member.pods.preemptable and not young
+
+
+def _age(tiny: Cluster, job: Job, pods: Pods) -> int:
+    minutes = (tiny.now - (job.created if pods.started is None else pods.started)) // 60
+    return int(2 ** minutes.bit_length())
+
+
+def _holder_ranks(holders: Mapping[str, Holder], pending: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """A holder stands where aged jobs of its priority do, if there are any."""
+    pending = set(pending)
+    for holder in holders.values():
+        yield (holder.priority, int((holder.priority, 1) in pending))
+        if holder.surplus_below:
+            yield (holder.priority, -1)
+
+
+def _first_of(priority: int, ranks: Sequence[tuple[int, int]]) -> int:
+    """The first rank of at most this priority."""
+    return next((i for i, (p, _) in enumerate(ranks, 1) if p <= priority), len(ranks) + 1)
+
+
+def _surplus_position(holder: Holder, ranks: Sequence[tuple[int, int]]) -> int:
+    if holder.surplus_below:
+        return ranks.index((holder.priority, -1)) + 1
+    return _first_of(holder.priority, ranks)
+
+
+def _unit_position(unit: Unit, holders: Mapping[str, Holder], ranks: Sequence[tuple[int, int]], facts: Facts) -> int:
+    if unit.minimum or unit.job not in holders:
+        return _first_of(facts.priority(unit.job), ranks)
+    return _surplus_position(holders[unit.job], ranks)
+
+
+def _room(facts: Facts, evictions: Evictions, unit_position: Sequence[int]) -> dict[str, dict[str, int]]:
+    """What reclaim may take: what the running units that fit into the share leave, and never of the guarantee."""
+
+    def stays(unit: Unit) -> bool:
+        if unit.minimum:
+            return unit.job not in evictions.holders or not evictions.holders[unit.job].whole
+        return not _may_go(facts, unit.job, unit.members[0])
+
+    def kind(unit: Unit) -> tuple[object, ...]:
+        return (facts.queue(unit.job), facts.priority(unit.job), *sorted(unit.request.items()))
+
+    first: dict[tuple[object, ...], int] = {}
+    for i, unit in enumerate(sorted(facts.units, key=lambda u: u.job)):
+        first.setdefault(kind(unit), i)
+    order = sorted(
+        zip(facts.units, unit_position, strict=True), key=lambda u: (not stays(u[0]), u[1], first[kind(u[0])])
+    )
+    out: dict[str, dict[str, int]] = {}
+    for q, used in facts.used.items():
+        binding = [r for r in used if facts.contended[r] and facts.in_share]
+        taken: dict[str, int] = {}
+        for unit, _ in order:
+            more = _sum([taken, unit.request])
+            if facts.queue(unit.job) == q and all(more.get(r, 0) <= facts.deserved[q][r] for r in binding):
+                taken = more
+        guaranteed = facts.tiny.queues[q].guarantee or {}
+        out[q] = {
+            r: min(v - (taken.get(r, 0) if r in binding else 0), v - min(v, guaranteed.get(r, 0)))
+            for r, v in used.items()
+        }
+    return out
+
+
+def _eviction_data(
+    facts: Facts,
+    evictions: Evictions,
+    ranks: Sequence[tuple[int, int]],
+    jobs: Sequence[str],
+    value: Callable[[Amounts], int],
+) -> dict[str, Any]:
+    tiny, holders, victims = facts.tiny, evictions.holders, evictions.victims
+    names, queues, nodes = list(holders), list(tiny.queues), list(tiny.nodes)
+    limits = [(name, o) for name, holder in holders.items() for o in holder.role_minimum]
+    # Whole gangs are not for preempt where gang says what stands above minimums and drf does not say more.
+    above_only = _on(tiny, "gang", "enablePreemptable") and not _on(tiny, "drf", "enablePreemptable")
+    queue_levels = sorted({tiny.queues[facts.queue(v.job)].priority for v in victims})
+    pod_levels = sorted({(facts.priority(v.job), v.priority) for v in victims})
+
+    def of(name: str, *, minimum: bool) -> list[int]:
+        return [value(u.request) for u in facts.units if u.job == name and u.minimum == minimum]
+
+    pending = {name: [p for p in tiny.jobs[name].pods if _pending(p)] for name in jobs}
+    return {
+        "H": len(names),
+        "V": len(victims),
+        "B": len(tiny.budgets),
+        "L": len(limits),
+        "holder_queue": [queues.index(facts.queue(name)) + 1 for name in names],
+        "holder_job": [jobs.index(name) + 1 if name in jobs else 0 for name in names],
+        "holder_rank": [_first_of(h.priority, ranks) for h in holders.values()],
+        "surplus_rank": [_surplus_position(h, ranks) for h in holders.values()],
+        "runs": [h.runs for h in holders.values()],
+        "hmin": [h.minimum for h in holders.values()],
+        "broken": [h.broken for h in holders.values()],
+        "may_end": [h.whole for h in holders.values()],
+        "may_end_by_preempt": [evictions.rights[name].outright and not above_only for name in names],
+        "v_minimum": [sum(of(name, minimum=True)) for name in names],
+        "v_beyond": [sum(of(name, minimum=False)) for name in names],
+        "limit_holder": [names.index(name) + 1 for name, _ in limits],
+        "limit_runs": [holders[name].role_runs[o] for name, o in limits],
+        "limit_min": [holders[name].role_minimum[o] for name, o in limits],
+        "victim_holder": [names.index(v.job) + 1 for v in victims],
+        "victim_node": [nodes.index(v.pods.node) + 1 for v in victims],
+        "victim_limit": [
+            limits.index((v.job, v.pods.role)) + 1 if (v.job, v.pods.role) in limits else 0 for v in victims
+        ],
+        "victim_cnt": [v.count for v in victims],
+        "pre": [evictions.rights[v.job].preempt for v in victims],
+        "rec": [evictions.rights[v.job].reclaim for v in victims],
+        "v_victim": [value(_slot(v.pods)) for v in victims],
+        "lost": [v.age for v in victims],
+        "queue_position": [queue_levels.index(tiny.queues[facts.queue(v.job)].priority) for v in victims],
+        "pod_position": [pod_levels.index((facts.priority(v.job), v.priority)) for v in victims],
+        "guarded": [{i for i, v in enumerate(victims, 1) if v.job in b.jobs} for b in tiny.budgets.values()],
+        "left_": [b.allowed for b in tiny.budgets.values()],
+        "polite": [any(p.polite for p in pending[name]) for name in jobs],
+        "nominated": [any(p.nominated for p in pending[name]) for name in jobs],
+        "unit_holder": [names.index(u.job) + 1 if u.job in holders else 0 for u in facts.units],
+        "unit_is_minimum": [u.minimum for u in facts.units],
+        "unit_alike": [sum(_slot(m.pods) == u.request for m in facts.running[u.job]) for u in facts.units],
+    }
 
 
 def _resources(tiny: Cluster) -> list[str]:
@@ -293,11 +630,14 @@ def _pending(pods: Pods) -> bool:
     return not pods.node and not pods.succeeded
 
 
+def _on(tiny: Cluster, plugin: str, switch: str) -> bool:
+    """A switch that is not named is on."""
+    return plugin in tiny.plugins and tiny.switches.get(plugin, {}).get(switch, True)
+
+
 def _running_on(tiny: Cluster, node: str) -> Iterable[Amounts]:
     yield from ({**request, "pods": 1} for on, request in tiny.foreign if on == node)
-    yield from (
-        _times(p.count, _slot(p)) for job in tiny.jobs.values() for p in job.pods if p.node == node and not p.succeeded
-    )
+    yield from (_times(p.count, _slot(p)) for job in tiny.jobs.values() for p in job.pods if p.runs and p.node == node)
 
 
 def _fits(alloc: Amounts, request: Amounts) -> int:
@@ -324,6 +664,14 @@ def _minimum(tiny: Cluster, job: Job) -> tuple[int, Mapping[str, int]]:
     if "gang" not in tiny.plugins:
         return 1, {}
     return job.min, job.roles if sum(job.roles.values()) <= job.min else {}
+
+
+def _running_minimum(tiny: Cluster, job: Job) -> tuple[int, dict[str, int]]:
+    """What must run of it, and of its roles, while it runs: what succeeded is done."""
+    minimum, roles = _minimum(tiny, job)
+    done = {o: sum(p.count for p in job.pods if p.succeeded and p.role == o) for o in {p.role for p in job.pods}}
+    left = {o: max(0, n - done.get(o, 0)) for o, n in roles.items()}
+    return max(0, minimum - sum(done.values()), sum(left.values())), left
 
 
 def _task_order(job: Job, lines: Sequence[Pods]) -> list[Member]:
@@ -437,7 +785,7 @@ def _predicates(tiny: Cluster, nodes: Sequence[str], shapes: Sequence[tuple[Pods
         """Pods that run in each domain, 1-based domains."""
         count = [0] * (len(nodes) + 1)
         for p in lines:
-            if p.node and not p.succeeded:
+            if p.runs:
                 count[domain[nodes.index(p.node)]] += p.count
         return count
 

@@ -81,6 +81,7 @@ class Line(Strict):
 class NodeLine(Line):
     have: Any
     taints: list[str] = []
+    annotations: dict[str, str] = {}
     cordoned: bool = False
     ready: bool = True
 
@@ -180,6 +181,7 @@ class Expect(Strict):
     pods: dict[str, int] | None = None
     nodes: dict[str, int] | None = None
     pending: list[str] = []
+    phases: dict[str, str] = {}
     reasons: dict[str, Reason] = {}
     queues: dict[str, dict[str, str]] = {}
     ignored: dict[str, int] = {}
@@ -222,7 +224,7 @@ class Case(Strict):
         made = {*self.pods_to_lines(), *self.groups_to_lines(), *(n for k, v in self.nodes.items() for n in v.names(k))}
         for block in [self.expect, *self.expect.one_of]:
             named = {*(block.bound or {}), *(block.groups or {}), *(block.pods or {}), *(block.nodes or {})}
-            for name in sorted(named | {*block.pending, *block.reasons}):
+            for name in sorted(named | {*block.pending, *block.phases, *block.reasons}):
                 if name not in written and name not in made and "/" not in name:
                     raise ValueError(f"{self.name}: expect names {name!r}, which the case does not have")
         return self
@@ -319,7 +321,9 @@ def node_object(name: str, node: NodeLine) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": metadata(name, 0, labels={"kubernetes.io/hostname": name, **node.labels}),
+        "metadata": metadata(
+            name, 0, labels={"kubernetes.io/hostname": name, **node.labels}, annotations=node.annotations
+        ),
         "spec": spec,
         "status": {
             "allocatable": have,
@@ -500,6 +504,10 @@ def shortfalls(case: Case, plan: Object, expect: Expect | None = None) -> list[s
         placed = {**binds, **nominated}
         if any(qualified(name) in (pod, d.get("podGroup")) for pod, d in placed.items()):
             bad.append(f"pending: {name} is placed")
+    for name, phase in expect.phases.items():
+        found = records.get(qualified(name), {}).get("phase")
+        if found != phase:
+            bad.append(f"phase of {name}: want {phase}, got {found}")
     for name, reason in expect.reasons.items():
         bad += [f"reason of {name}: {text}" for text in misses(reason, records.get(qualified(name)))]
     queues = {queue["name"]: queue for queue in plan["queues"]}

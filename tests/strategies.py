@@ -1,11 +1,13 @@
 """Random small clusters: crowded enough that most have to choose, odd enough that every rule binds now and then.
 
 One generator for all uses. `snapshots()` drives it by hypothesis, which shrinks what fails; benchmarks seed it.
+`crowds()` are tinier: clusters in the words of `tests.tiny`, full of running work, for the reference to judge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as replace_line
 from random import Random
 from typing import TypeVar
 
@@ -29,6 +31,7 @@ from solver_sched.cluster.objects import (
 )
 from solver_sched.problem.arrays import Plan, Problem
 from solver_sched.snapshot import Snapshot
+from tests import tiny
 
 T = TypeVar("T")
 GPU = "nvidia.com/gpu"
@@ -67,6 +70,117 @@ def random_snapshot(rng: Random, *, hostile: bool = False) -> Snapshot:
             pods.append(_pod(f"other{i}", needs, node=rng.choice(names), scheduler="default-scheduler"))
     made = Snapshot(nodes=tuple(nodes), pods=tuple(pods), groups=tuple(groups), queues=tuple(queues), now=NOW)
     return in_order(_absurd(rng, made) if hostile else made)
+
+
+def crowds() -> st.SearchStrategy[tiny.Cluster]:
+    """Tiny full clusters in which something may be evicted: the reference needs about a second for one."""
+    return st.randoms(use_true_random=False).map(random_crowd)
+
+
+def random_crowd(rng: Random) -> tiny.Cluster:
+    """One of them: at most 3 nodes and queues, 5 running and 3 waiting jobs. Equal `rng` states give equal values."""
+    slots = rng.choice([4, 110, 110, 110])
+    nodes = {f"n{i}": tiny.Node({"pods": slots, "cpu": 4000, "memory": 8}) for i in range(rng.randint(1, 3))}
+    queues = {f"q{i}": _crowd_queue(rng) for i in range(rng.choice([1, 2, 2, 2, 3]))}
+    now = rng.choice([120, 120, 120, 7200])
+    left = {name: dict(node.alloc) for name, node in nodes.items()}
+    jobs: dict[str, tiny.Job] = {}
+    for i in range(rng.randint(2, 5)):
+        pods = _crowd_running(rng, left)
+        if pods:
+            jobs[f"r{i}"] = _crowd_job(rng, queues, pods, created=1)
+    for i in range(rng.randint(1, 3)):
+        request = _crowd_request(rng)
+        waiting = tiny.Pods(
+            rng.randint(1, 3),
+            request,
+            polite=rng.random() < 0.15,
+            nominated=rng.choice(list(nodes)) if rng.random() < 0.15 else "",
+        )
+        jobs[f"w{i}"] = _crowd_job(rng, queues, [waiting], created=now if i == 0 else rng.choice([1, now - 60, now]))
+    sharing = rng.choice([["proportion"], ["proportion"], ["proportion"], ["capacity"], []])
+    drf = ["drf"] if rng.random() < 0.7 else []
+    actions = rng.choice(
+        [["preempt"], ["preempt"], ["reclaim"], ["preempt", "reclaim"], ["gangpreempt", "gangreclaim"]]
+    )
+    switches = {
+        plugin: {switch: False}
+        for plugin, switch, chance in [
+            ("gang", "enablePreemptable", 0.5),
+            ("drf", "enablePreemptable", 0.5),
+            ("proportion", "enableReclaimable", 0.1),
+        ]
+        if rng.random() < chance
+    }
+    budgets = {}
+    if rng.random() < 0.3:
+        budgets["calm"] = tiny.Budget(tuple(rng.sample(list(jobs), rng.randint(1, len(jobs)))), rng.randint(0, 2))
+    return tiny.Cluster(
+        nodes,
+        queues,
+        jobs,
+        plugins=("priority", "gang", "predicates", *sharing, *drf, "nodeorder"),
+        actions=("enqueue", "allocate", "backfill", *actions),
+        budgets=budgets,
+        switches=switches,
+    )
+
+
+def _crowd_queue(rng: Random) -> tiny.Queue:
+    def some(chance: float) -> dict[str, int] | None:
+        return {"cpu": 1000 * rng.randint(1, 6), "memory": rng.randint(1, 8)} if rng.random() < chance else None
+
+    return tiny.Queue(
+        rng.choice([1, 1, 2]),
+        deserved=some(0.7),
+        capability=some(0.1),
+        guarantee=some(0.15),
+        priority=rng.choice([0, 0, 5]),
+        reclaimable=rng.random() > 0.15,
+    )
+
+
+def _crowd_request(rng: Random) -> dict[str, int]:
+    memory = rng.choice([0, 0, 1, 2, 3])
+    return {"cpu": rng.choice([500, 1000, 1000, 2000, 3000])} | ({"memory": memory} if memory else {})
+
+
+def _crowd_running(rng: Random, left: dict[str, dict[str, int]]) -> list[tiny.Pods]:
+    """Pods of one request wherever they still fit; takes their room."""
+    request = _crowd_request(rng)
+    kept = rng.random() > 0.1
+    out: list[tiny.Pods] = []
+    for _ in range(rng.choice([1, 2, 2, 3, 4])):
+        fits = [n for n, room in left.items() if room["pods"] and all(room[r] >= v for r, v in request.items())]
+        if fits:
+            node = rng.choice(fits)
+            for r, v in {**request, "pods": 1}.items():
+                left[node][r] -= v
+            started = rng.choice([None, None, 20, 50])
+            out.append(
+                tiny.Pods(1, request, node=node, preemptable=kept, terminating=rng.random() < 0.07, started=started)
+            )
+    return out
+
+
+def _crowd_job(rng: Random, queues: Mapping[str, tiny.Queue], pods: Sequence[tiny.Pods], created: int) -> tiny.Job:
+    """Rigid or elastic; one that runs has pending pods now and then, as growth or as what it has lost."""
+    total = sum(line.count for line in pods)
+    least = rng.choice([1, total, total, rng.randint(1, total)])
+    if created == 1 and rng.random() < 0.2:
+        pods = [*pods, tiny.Pods(1, pods[0].request)]
+        least = rng.choice([least, least, total + 1])
+    if rng.random() < 0.15:
+        pods = [replace_line(line, role=role) for line, role in zip(pods, "abababab", strict=False)]
+    roles = sorted({line.role for line in pods if line.role})
+    return tiny.Job(
+        queue=rng.choice(list(queues)),
+        pods=tuple(pods),
+        min=least,
+        roles=dict.fromkeys(roles, 1) if rng.random() < 0.7 else {},
+        priority=rng.choice([0, 0, 10] if created == 1 else [0, 10, 10, 20]),
+        created=created,
+    )
 
 
 def in_order(snapshot: Snapshot) -> Snapshot:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solver_sched.actions.decide import Admit, Bind, Decision, decide
+from solver_sched.actions.enqueue import open_cycle
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, PodTerm, Queue, Requirement, Spread
 from solver_sched.greedy import greedy_plan
 from solver_sched.plugins.rules import derive
@@ -52,9 +53,10 @@ def plan(*rows: tuple[int, int, int]) -> Plan:
 
 
 def decided(snapshot: Snapshot, given: Plan, actions: str = "enqueue, allocate, backfill") -> tuple[Decision, ...]:
-    problem, index = encode(snapshot)
     tiers = [{"plugins": [{"name": "gang"}]}]
-    return decide(snapshot, load_policy({"actions": actions, "tiers": tiers}), problem, index, given)
+    policy = load_policy({"actions": actions, "tiers": tiers})
+    problem, index, rules, entries = open_cycle(snapshot, policy)
+    return decide(entries.admitted, problem, index, given, rules)
 
 
 def bound(decisions: tuple[Decision, ...]) -> dict[str, str]:
@@ -122,7 +124,7 @@ def test_request_less_pods_are_backfilled_and_a_lone_pod_is_its_own_group() -> N
 def ordered(snapshot: Snapshot, given: Plan) -> list[tuple[str, str]]:
     problem, index = encode(snapshot)
     rules = derive(problem, POLICY)
-    decisions = decide(snapshot, POLICY, problem, index, given, rules.domain_rules)
+    decisions = decide((), problem, index, given, rules)
     return [(one.pod, one.node) for one in decisions if isinstance(one, Bind)]
 
 
@@ -206,7 +208,8 @@ def test_binds_are_the_plan_pod_by_pod(snapshot: Snapshot, rng: Random) -> None:
     if (given.placed(problem) > problem.set_count).any():
         return
     promised = {pod.key: pod for pod in snapshot.pods}
-    binds = [one for one in decide(snapshot, POLICY, problem, index, given) if isinstance(one, Bind)]
+    rules = derive(problem, POLICY)
+    binds = [one for one in decide((), problem, index, given, rules) if isinstance(one, Bind)]
     assert len({bind.pod for bind in binds}) == len(binds)
     set_of = {pod: t for t, members in enumerate(index.set_pods) for pod in members}
     found = Counter((set_of[bind.pod], index.nodes.index(bind.node)) for bind in binds)

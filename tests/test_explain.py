@@ -25,6 +25,7 @@ from solver_sched.cluster.objects import (
     Spread,
     Taint,
 )
+from solver_sched.cycle import Budget, run_cycle
 from solver_sched.explain import FOUND, HELD, Reason, explain
 from solver_sched.explain.coupling import countable, most
 from solver_sched.greedy import greedy_plan
@@ -34,6 +35,7 @@ from solver_sched.policy import load_policy
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Plan, Require, SpreadRule
 from solver_sched.problem.domain_rules import broken
 from solver_sched.problem.encode import encode
+from solver_sched.problem.reservations import Reservation
 from solver_sched.snapshot import Snapshot
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +88,7 @@ class Told:
         policy: Any = POLICY,
         place: dict[str, str] | None = None,
         levels: tuple[LevelResult, ...] = (),
+        reserved: tuple[Reservation, ...] = (),
     ) -> None:
         flat = [x for entry in objects for x in (entry if isinstance(entry, tuple) else (entry,))]
 
@@ -94,10 +97,10 @@ class Told:
             return tuple(sorted(found, key=lambda x: (getattr(x, "namespace", ""), x.name)))
 
         self.snapshot = Snapshot(nodes=of(Node), pods=of(Pod), groups=of(PodGroup), queues=of(Queue))
-        self.problem, self.index = encode(self.snapshot)
+        self.problem, self.index = encode(self.snapshot, reserved=reserved)
         self.rules = derive(self.problem, load_policy(policy))
         self.plan = greedy_plan(self.problem, self.rules) if place is None else self._placed(place)
-        self.reasons = explain(self.snapshot, self.problem, self.index, self.rules, self.plan, levels)
+        self.reasons = explain(self.snapshot, self.problem, self.index, self.rules, self.plan, levels, reserved)
 
     def _placed(self, place: dict[str, str]) -> Plan:
         set_of = {pod: t for t, keys in enumerate(self.index.set_pods) for pod in keys}
@@ -339,6 +342,52 @@ def test_a_host_port_taken_this_cycle() -> None:
     assert told["low"].detail["displacedBy"][0]["podGroup"] == "ns/high"
 
 
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+def kept(at: int, cpu: int) -> Reservation:
+    """n1 is kept for ns/big; `cpu` CPUs of it are left to others."""
+    return Reservation("ns/big", at, {"n1": 1}, {"n1": {"cpu": 1000 * cpu, "pods": 100}})
+
+
+def test_kept_out_by_a_reservation() -> None:
+    """8 cpu are free and 2 left beside the reservation: one pod of 3 is too many. It runs 60 s and 30 s are left."""
+    told = Told(node("n1", 8), lone("p", asks(3), run_time=60), reserved=(kept(30, 2),))
+    assert told["p"].code == "Reserved"
+    assert told["p"].message == (
+        "fits but for room that is kept for ns/big on n1, from 1970-01-01T00:00:30Z (in 30 s) on, and may run 60 s"
+    )
+    record = {"podGroup": "ns/big", "at": "1970-01-01T00:00:30Z", "nodes": ["n1"]}
+    assert (told["p"].detail["reservation"], told["p"].detail["runTime"]) == (record, 60)
+
+
+def test_kept_out_beside_the_plan() -> None:
+    """Two of 2 cpu fit the node, one fits what the reservation leaves."""
+    told = Told(node("n1", 8), lone("p1", asks(2)), lone("p2", asks(2)), reserved=(kept(30, 2),))
+    assert list(told.reasons) == ["ns/p2"]
+    assert told["p2"].code == "Reserved"
+    assert told["p2"].message.endswith("may run for ever: its run time is not known")
+
+
+def test_growth_kept_out_by_a_reservation() -> None:
+    """One of two pods of 2 cpu fits what is left."""
+    told = Told(node("n1", 8), group("g", 1), gang("g", 2, asks(2)), reserved=(kept(30, 2),))
+    assert (told["g"].code, told["g"].message[:14]) == ("Reserved", "1 of 2 run; fi")
+
+
+def test_what_is_short_anyway_is_not_blamed_on_a_reservation() -> None:
+    """9 > 8 cpu, whatever is kept; and the resources are those of the node."""
+    told = Told(node("n1", 4), node("n2", 4), group("g", 3), gang("g", 3, asks(3)), reserved=(kept(30, 0),))
+    assert told["g"].code == "Resources"
+    assert "solver-sched.io" not in json.dumps(told["g"].detail)
+
+
+def test_a_node_kept_by_hand() -> None:
+    told = Told(node("n1", 8), lone("p", asks(1)), reserved=(Reservation("ns/big", 0, {"n1": 0}, {"n1": {"pods": 0}}),))
+    assert told["p"].message == "fits but for room that is kept for ns/big on n1 by hand"
+    assert told["p"].detail["reservation"] == {"podGroup": "ns/big", "at": None, "nodes": ["n1"]}
+
+
 # -- competition ----------------------------------------------------------------------------------------------------
 
 
@@ -493,6 +542,28 @@ def test_what_is_held_says_so(code: str, objects: tuple[Any, ...], says: str) ->
     assert says in told["p"].message
     assert told["p"].detail["held"] is True
     assert code in HELD
+
+
+def test_a_refused_group_says_who_refused_it() -> None:
+    """20 CPUs of 8, and of 1.2 x 8 = 9.6."""
+    snapshot = Snapshot(
+        nodes=(node("n1", 8),),
+        pods=gang("g", 1, asks(1)),
+        groups=(PodGroup("ns", "g", "scheduling.volcano.sh/v1beta1", min_resources={"cpu": 20000}),),
+    )
+    policy = load_policy({"actions": "enqueue, allocate", "tiers": [{"plugins": [{"name": "overcommit"}]}]})
+    reason = run_cycle(snapshot, policy, Budget(2.0, apart=False)).reasons["ns/g"]
+    assert reason.code == "NotAdmitted"
+    assert reason.message == "overcommit: asks 20 cpu; 1.2 x 8 is 9600m, 0 used, 0 reserved"
+    assert reason.detail == {
+        "held": True,
+        "voter": "overcommit",
+        "resource": "cpu",
+        "asks": "20",
+        "most": "9600m",
+        "used": "0",
+        "reserved": "0",
+    }
 
 
 def test_a_gated_member_that_the_minimum_needs() -> None:

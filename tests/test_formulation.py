@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "solver_sched"
 TEXT = (ROOT / "models" / "formulation.md").read_text()
 NUMBER = re.compile(r"\b[CO][1-9]\d?\b")
-ENTRY = re.compile(r"^- \*\*(?P<number>[CO]\d+)\b[^*]*\*\*(?: \((?P<files>[^)]*)\))?", re.MULTILINE)
+ENTRY = re.compile(r"\*\*(?P<number>[CO]\d+)\b[^*]*\*\*(?: \((?P<files>[^)]*)\))?")
 ENTRIES = {m["number"]: re.findall(r"`([^`]+)`", m["files"] or "") for m in ENTRY.finditer(TEXT)}
 BEST_EFFORT = {"O10", "O11"}
 """Levels that no reference can judge: they promise no optimum."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,19 +19,25 @@ each = pytest.mark.parametrize("instance", INSTANCES, ids=lambda instance: insta
 @pytest.mark.minizinc
 @each
 def test_reference_agrees_with_the_hand(instance: tiny.Instance) -> None:
-    best = reference.optimum(instance.cluster, instance.grain, instance.k)
+    best = reference.decide(instance.cluster, instance.grain, instance.k)
     assert {name: best.levels.get(name) for name in instance.levels} == instance.levels
     assert {job: best.placed[job] for job in instance.placed} == instance.placed
+    assert {job: pods for job, pods in best.evicted.items() if pods} == instance.evicted
 
 
 @each
 def test_plan_is_the_one_worked_out(instance: tiny.Instance) -> None:
     plan = solver_sched.plan(tiny.objects(instance.cluster), tiny.policy(instance.cluster))
     assert not plan["snapshot"]["problems"]
-    bound = Counter(d["podGroup"].removeprefix("default/") for d in plan["decisions"] if d["kind"] == "Bind")
-    assert {job: bound[job] for job in instance.placed} == instance.placed
+    placed, evicted = pods_per_job(plan, "Bind", "Nominate"), pods_per_job(plan, "Evict")
+    assert {job: placed[job] for job in instance.placed} == instance.placed
+    assert evicted == instance.evicted
     # Gaps are for large clusters: on these every level is proven.
     assert {level["status"] for level in plan["levels"]} == {"OPTIMAL"}
+
+
+def pods_per_job(plan: dict[str, Any], *kinds: str) -> Counter[str]:
+    return Counter(d["podGroup"].removeprefix("default/") for d in plan["decisions"] if d["kind"] in kinds)
 
 
 def test_instances_are_worked_out_in_full() -> None:
@@ -39,6 +46,7 @@ def test_instances_are_worked_out_in_full() -> None:
         pending = {name for name, job in instance.cluster.jobs.items() if any(not p.node for p in job.pods)}
         assert set(instance.placed) == pending, instance.name
         assert instance.levels, instance.name
+        assert instance.cluster.evicting or not instance.evicted, instance.name
 
 
 def test_readme_lists_every_instance_under_its_scenes() -> None:

@@ -87,7 +87,7 @@ def one_by_one(problem: Problem) -> Problem:
     )
 
 
-def singles(problem: Problem, rules: Rules) -> list[JobClass]:
+def singles(problem: Problem, rules: Rules, alone: object = ()) -> list[JobClass]:
     """Every job a class of its own."""
     return [
         replace(cls, jobs=cls.jobs[i : i + 1], sets=cls.sets[i : i + 1])
@@ -551,16 +551,21 @@ def rigid(problem: Problem) -> Problem:
 SILENT: dict[str, Callable[[Problem], Problem]] = {
     "binpack": lambda problem: problem,
     "capacity": one_queue,
+    "cdp": lambda problem: problem,
+    "conformance": lambda problem: problem,
     "drf": rigid,
     "gang": lambda problem: replace(problem, job_min=problem.job_min * 0 + 1, role_min=problem.role_min * 0),
     "nodeorder": lambda problem: problem,
+    "overcommit": lambda problem: problem,
     "predicates": lambda problem: replace(problem, masks={}, domain_rules=()),
     "priority": lambda problem: replace(
         problem, job_priority=problem.job_priority * 0, unit_priority=problem.unit_priority * 0
     ),
     "proportion": one_queue,
+    "resourcequota": lambda problem: problem,
+    "sla": lambda problem: problem,
 }
-"""Problems on which the plugin has nothing to say. Scores never touch a level."""
+"""Problems on which the plugin has nothing to say. Scores touch no level, and votes are cast before the solve."""
 
 
 def check_silence(name: str, seeds: range) -> None:

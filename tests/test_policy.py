@@ -150,9 +150,18 @@ def test_argument_names_ignore_case_and_marks(name: str) -> None:
 
 def test_our_own_settings_stand_under_one_key() -> None:
     policy = load_policy(
-        {"solver": {"timeLimit": "1m30s", "seed": "7", "gap": 0.01, "max-wait": "2h", "staleGracePeriod": 5}}
+        {
+            "solver": {
+                "timeLimit": "1m30s",
+                "seed": "7",
+                "gap": 0.01,
+                "max-wait": "2h",
+                "staleGracePeriod": 5,
+                "reserve": 4,
+            }
+        }
     )
-    assert policy.solve == SolveSettings(7, 0.01, 7200, 90.0, 5)
+    assert policy.solve == SolveSettings(7, 0.01, 7200, 90.0, 5, 4)
     assert policy.tiers == load_policy().tiers
 
 
@@ -221,6 +230,7 @@ def test_our_own_settings_stand_under_one_key() -> None:
             "policy: tiers[0].plugins[0] nodeorder: argument leastrequested.weight: must be at most 2147483647, is 10",
         ),
         ({"solver": {"gap": 1}}, "policy: solver.gap: must be a number from 0 to below 1, is 1.0"),
+        ({"solver": {"reserve": 33}}, "policy: solver.reserve: must be an integer from 0 to 32, is 33"),
         ({"solver": {"timeLimit": 0}}, "policy: solver.timeLimit: must be a duration above 0s"),
         (
             {"configurations": [{"name": "alocate"}]},
@@ -292,11 +302,11 @@ def test_a_weight_that_volcano_replaces_is_replaced() -> None:
 def test_what_has_no_effect_is_said() -> None:
     policy = load_policy(
         {
-            "actions": "enqueue, allocate, preempt",
-            "tiers": [{"plugins": [{"name": "sla"}, {"name": "capacity", "enableHierarchy": True}]}],
+            "actions": "enqueue, allocate, shuffle",
+            "tiers": [{"plugins": [{"name": "tdm"}, {"name": "capacity", "enableHierarchy": True}]}],
         }
     )
-    assert [name for name, _ in policy.inert()] == ["action preempt", "plugin sla", "plugin capacity: enableHierarchy"]
+    assert [name for name, _ in policy.inert()] == ["action shuffle", "plugin tdm", "plugin capacity: enableHierarchy"]
 
 
 def test_getters_name_plugin_argument_and_what_is_allowed() -> None:

@@ -16,6 +16,7 @@ from solver_sched.plugins.rules import derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.encode import encode
 from tests import reference, tiny
+from tests.strategies import random_crowd
 
 GRAIN = K = 1000
 """Both sides count in thousandths: the reference solver's integers have 32 bits."""
@@ -81,6 +82,24 @@ def _pods(rng: Random, gpus: bool) -> tiny.Pods:
         selector={"zone": "a"} if rng.random() < 0.15 else {},
         port=80 if rng.random() < 0.1 else 0,
     )
+
+
+@pytest.mark.minizinc
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 60))])
+def test_evictions_of_the_reference_keep_what_a_person_can_check(seed: int) -> None:
+    cluster = random_crowd(Random(seed))
+    data = reference.parameters(cluster, GRAIN, K, evicting=True)
+    best = reference.optimum(cluster, GRAIN, K, evicting=True)
+    broken = dict(zip(dict.fromkeys(data.victim_jobs), data.values["broken"], strict=True))
+    for name, gone in best.evicted.items():
+        job = cluster.jobs[name]
+        runs = sum(pods.count for pods in job.pods if pods.runs)
+        assert gone == 0 or broken[name] or gone in {*range(runs - job.min + 1), runs}, name
+        assert gone == 0 or best.placed[name] == 0, name
+    for budget in cluster.budgets.values():
+        assert sum(best.evicted[name] for name in budget.jobs) <= budget.allowed
+    if any(best.evicted.values()):
+        assert any(best.placed[name] for name in data.claimants)
 
 
 @pytest.mark.minizinc

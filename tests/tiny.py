@@ -19,6 +19,8 @@ Amounts = Mapping[str, int]
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SLOTS = 110
+PREEMPT, RECLAIM = {"preempt", "gangpreempt"}, {"reclaim", "gangreclaim"}
+EVICTING = PREEMPT | RECLAIM
 PLUGINS = ("priority", "gang", "predicates", "proportion", "drf", "nodeorder")
 
 
@@ -31,7 +33,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Pods:
-    """Equal pods of one job. `node` "" = pending, else the node they run on (or, `succeeded`, ran on)."""
+    """Equal pods of one job. `node` "" = pending, else the node they run on (or, `succeeded`, ran on).
+
+    `started`: seconds, None = when the job was created. `polite`: `preemptionPolicy: Never`. `nominated`: the node that
+    an earlier cycle promised to pending pods.
+    """
 
     count: int
     request: Amounts
@@ -42,6 +48,16 @@ class Pods:
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerates: str = ""
     port: int = 0
+    preemptable: bool = True
+    terminating: bool = False
+    polite: bool = False
+    started: int | None = None
+    nominated: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Terminating pods do not: what they hold counts as free."""
+        return bool(self.node) and not self.succeeded and not self.terminating
 
 
 @dataclass(frozen=True)
@@ -72,11 +88,24 @@ class Queue:
     deserved: Amounts | None = None
     capability: Amounts | None = None
     guarantee: Amounts | None = None
+    priority: int = 0
+    reclaimable: bool = True
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A disruption budget over the pods of some jobs: so many of them may still be evicted."""
+
+    jobs: tuple[str, ...]
+    allowed: int
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`foreign`: (node, amounts) of pods of another scheduler. `plugins` in tier order, all in one tier."""
+    """`foreign`: (node, amounts) of pods of another scheduler. `plugins` in tier order, all in one tier.
+
+    `switches`: plugin -> its `enable..` switches; what is not named is on.
+    """
 
     nodes: Mapping[str, Node]
     queues: Mapping[str, Queue]
@@ -84,16 +113,23 @@ class Cluster:
     foreign: tuple[tuple[str, Amounts], ...] = ()
     plugins: tuple[str, ...] = PLUGINS
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    switches: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
 
     @property
     def now(self) -> int:
-        """Seconds: the newest creation time, as for a cluster read from files."""
-        return max([0, *(job.created for job in self.jobs.values())])
+        """Seconds: the newest time, as for a cluster read from files."""
+        started = [p.started or 0 for job in self.jobs.values() for p in job.pods]
+        return max([0, *(job.created for job in self.jobs.values()), *started])
+
+    @property
+    def evicting(self) -> bool:
+        return not EVICTING.isdisjoint(self.actions)
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A hand-worked cluster. `levels` and `placed` (job -> pods placed) are what the comments of the file work out."""
+    """A hand-worked cluster; the comments of its file work out `levels`, `placed` and `evicted` (job -> pods)."""
 
     name: str
     intent: str
@@ -103,6 +139,7 @@ class Instance:
     k: int
     levels: Mapping[str, int]
     placed: Mapping[str, int]
+    evicted: Mapping[str, int]
 
 
 def amounts(words: Mapping[str, Any]) -> dict[str, int]:
@@ -132,7 +169,9 @@ def _node(words: Mapping[str, Any]) -> Node:
 def _queue(words: Mapping[str, Any] | None) -> Queue:
     words = words or {}
     given = {key: amounts(words[key]) for key in ("deserved", "capability", "guarantee") if key in words}
-    return Queue(words.get("weight", 1), **given)
+    return Queue(
+        words.get("weight", 1), **given, priority=words.get("priority", 0), reclaimable=words.get("reclaimable", True)
+    )
 
 
 def cluster(words: Mapping[str, Any]) -> Cluster:
@@ -145,6 +184,8 @@ def cluster(words: Mapping[str, Any]) -> Cluster:
         foreign=tuple(
             (w["node"], amounts({r: v for r, v in w.items() if r != "node"})) for w in words.get("foreign", ())
         ),
+        budgets={name: Budget(tuple(w["jobs"]), w["allowed"]) for name, w in words.get("budgets", {}).items()},
+        switches=words.get("switches", {}),
         **settings,
     )
 
@@ -161,6 +202,7 @@ def read(path: Path) -> Instance:
         words.get("k", 1000),
         words["levels"],
         words["placed"],
+        words.get("evicted", {}),
     )
 
 
@@ -175,6 +217,7 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": _class(p)}, "value": p}
         for p in sorted(priorities)
     ]
+    out += [_budget_object(name, budget) for name, budget in tiny.budgets.items()]
     for i, (node, request) in enumerate(tiny.foreign):
         out.append(_pod_object(f"foreign-{i}", "default-scheduler", 0, Pods(1, request, node=node), {}))
     for name, job in tiny.jobs.items():
@@ -186,6 +229,7 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
                 pod["metadata"]["annotations"] = {
                     "scheduling.k8s.io/group-name": name,
                     "volcano.sh/task-spec": pods.role,
+                    **({} if pods.preemptable else {"volcano.sh/preemptable": "false"}),
                 }
                 pod["spec"] |= _placement_rules(name, job) | {
                     "priority": job.pod_priority(pods),
@@ -197,7 +241,8 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
 
 
 def policy(tiny: Cluster) -> dict[str, Any]:
-    return {"actions": ", ".join(tiny.actions), "tiers": [{"plugins": [{"name": name} for name in tiny.plugins]}]}
+    plugins = [{"name": name, **tiny.switches.get(name, {})} for name in tiny.plugins]
+    return {"actions": ", ".join(tiny.actions), "tiers": [{"plugins": plugins}]}
 
 
 def _class(priority: int) -> str:
@@ -232,7 +277,7 @@ def _node_object(name: str, node: Node) -> dict[str, Any]:
 
 
 def _queue_object(name: str, queue: Queue) -> dict[str, Any]:
-    spec: dict[str, Any] = {"weight": queue.weight}
+    spec: dict[str, Any] = {"weight": queue.weight, "priority": queue.priority, "reclaimable": queue.reclaimable}
     if queue.deserved is not None:
         spec["deserved"] = _quantities(queue.deserved)
     if queue.capability is not None:
@@ -245,6 +290,19 @@ def _queue_object(name: str, queue: Queue) -> dict[str, Any]:
         "metadata": {"name": name, "creationTimestamp": _time(0)},
         "spec": spec,
         "status": {"state": "Open"},
+    }
+
+
+def _budget_object(name: str, budget: Budget) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": "default", "name": name, "creationTimestamp": _time(0)},
+        "spec": {
+            "maxUnavailable": budget.allowed,
+            "selector": {"matchExpressions": [{"key": "job", "operator": "In", "values": list(budget.jobs)}]},
+        },
+        "status": {"disruptionsAllowed": budget.allowed},
     }
 
 
@@ -272,14 +330,22 @@ def _pod_object(name: str, scheduler: str, created: int, pods: Pods, labels: dic
         spec["nodeSelector"] = dict(pods.selector)
     if pods.tolerates:
         spec["tolerations"] = [{"key": pods.tolerates, "operator": "Exists"}]
-    phase = "Succeeded" if pods.succeeded else "Running" if pods.node else "Pending"
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": "default", "name": name, "labels": labels, "creationTimestamp": _time(created)},
-        "spec": spec,
-        "status": {"phase": phase},
+    if pods.polite:
+        spec["preemptionPolicy"] = "Never"
+    metadata: dict[str, Any] = {
+        "namespace": "default",
+        "name": name,
+        "labels": labels,
+        "creationTimestamp": _time(created),
     }
+    if pods.terminating:
+        metadata["deletionTimestamp"] = _time(created)
+    status = {"phase": "Succeeded" if pods.succeeded else "Running" if pods.node else "Pending"}
+    if pods.node:
+        status["startTime"] = _time(created if pods.started is None else pods.started)
+    if pods.nominated:
+        status["nominatedNodeName"] = pods.nominated
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
 def _placement_rules(name: str, job: Job) -> dict[str, Any]:

@@ -7,18 +7,16 @@ a place of its set there.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from solver_sched.policy import Policy
-from solver_sched.problem.arrays import DomainRule, Index, Plan, Problem, Require, SpreadRule
+from solver_sched.actions.evict import Evict, evictions
+from solver_sched.actions.freed import bound_now
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import DomainRule, Index, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.problem.domain_rules import blocked
-from solver_sched.snapshot import Snapshot
-
-ADMITTED_FROM = ("", "Pending")
-"""PodGroup phases that `enqueue` may move on (Volcano pkg/scheduler/api/job_info.go, IsPending)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +33,57 @@ class Bind:
     queue: str
 
 
-Decision = Admit | Bind
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Placed on room that is still being freed: to be bound when it is."""
+
+    action: str
+    pod: str
+    node: str
+    pod_group: str
+    queue: str
 
 
-def decide(
-    snapshot: Snapshot, policy: Policy, problem: Problem, index: Index, plan: Plan, rules: Sequence[DomainRule] = ()
-) -> tuple[Decision, ...]:
-    """Admissions first, then binds: job by job in row order, but no pod before `rules` let it onto its node."""
-    return (*_admissions(snapshot, policy, index), *_in_turn(rules, problem, _binds(problem, index, plan)))
+Decision = Admit | Bind | Evict | Nominate
 
 
-def _admissions(snapshot: Snapshot, policy: Policy, index: Index) -> Iterator[Admit]:
-    if not policy.runs("enqueue"):
-        return
-    for group in snapshot.groups:
-        if group.phase in ADMITTED_FROM and group.key not in index.held:
-            yield Admit(group.key)
+def decide(admitted: Iterable[str], problem: Problem, index: Index, plan: Plan, rules: Rules) -> tuple[Decision, ...]:
+    """Admissions, binds, evictions, nominations; pods job by job in row order, but none before domain rules let it onto
+    its node.
+    """
+    now = bound_now(problem, rules, plan)
+    placed = [*_in_turn(rules.domain_rules, problem, _places(problem, index, plan, now))]
+    return (
+        *(Admit(key) for key in admitted),
+        *(one for one in placed if isinstance(one, Bind)),
+        *evictions(problem, index, rules, plan, now),
+        *(one for one in placed if isinstance(one, Nominate)),
+    )
 
 
-def _binds(problem: Problem, index: Index, plan: Plan) -> Iterator[tuple[int, int, Bind]]:
-    """Shape, node row and bind of every placed pod, in row order."""
+def _places(problem: Problem, index: Index, plan: Plan, now: Ints) -> Iterator[tuple[int, int, Bind | Nominate]]:
+    """Shape, node row and decision for every placed pod, in row order; `now` (P,): pods that are bound at once."""
     places: dict[int, dict[int, int]] = defaultdict(dict)
-    for t, node, count in zip(plan.pod_set.tolist(), plan.node.tolist(), plan.count.tolist(), strict=True):
-        places[t][node] = places[t].get(node, 0) + count
+    idle: dict[tuple[int, int], int] = defaultdict(int)
+    for row, (t, node) in enumerate(zip(plan.pod_set.tolist(), plan.node.tolist(), strict=True)):
+        places[t][node] = places[t].get(node, 0) + int(plan.count[row])
+        idle[t, node] += int(now[row])
     for t in sorted(places):
         job, shape = int(problem.set_job[t]), int(problem.set_shape[t])
         action = "backfill" if problem.shape_best_effort[shape] else "allocate"
         for pod, node in _assign(index, t, dict(sorted(places[t].items()))):
-            queue = index.queues[int(problem.job_queue[job])]
-            yield shape, node, Bind(action, pod, index.nodes[node], index.jobs[job], queue)
+            kind = Bind if idle[t, node] > 0 else Nominate
+            idle[t, node] -= 1
+            yield (
+                shape,
+                node,
+                kind(action, pod, index.nodes[node], index.jobs[job], index.queues[int(problem.job_queue[job])]),
+            )
 
 
-def _in_turn(rules: Iterable[DomainRule], problem: Problem, binds: Iterable[tuple[int, int, Bind]]) -> Iterator[Bind]:
+def _in_turn(
+    rules: Iterable[DomainRule], problem: Problem, binds: Iterable[tuple[int, int, Bind | Nominate]]
+) -> Iterator[Bind | Nominate]:
     """Every bind as soon as kube-scheduler would allow it: after the pod that it requires, lowest spread domain first.
 
     Pods that require each other have no such order: they come last, in row order.
@@ -77,7 +94,7 @@ def _in_turn(rules: Iterable[DomainRule], problem: Problem, binds: Iterable[tupl
             for shape in rule.shapes.tolist():
                 own[shape].append(rule)
     on_nodes = np.zeros((len(problem.request), len(problem.node_alloc)), np.int64)
-    waiting: dict[int, dict[int, deque[Bind]]] = defaultdict(lambda: defaultdict(deque))
+    waiting: dict[int, dict[int, deque[Bind | Nominate]]] = defaultdict(lambda: defaultdict(deque))
     for shape, node, bind in binds:
         if shape in own and blocked(own[shape], on_nodes, shape)[node]:
             waiting[shape][node].append(bind)

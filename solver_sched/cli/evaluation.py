@@ -74,21 +74,22 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
     import numpy as np
 
     from solver_sched.actions.decide import decide
+    from solver_sched.actions.enqueue import open_cycle
     from solver_sched.cycle import Budget, CycleReport
-    from solver_sched.explain import explain
+    from solver_sched.explain import Reason, explain
     from solver_sched.model.effort import Effort
     from solver_sched.model.levels import evaluate
-    from solver_sched.plugins.rules import derive
     from solver_sched.problem.arrays import EMPTY_PLAN, Plan
-    from solver_sched.problem.encode import encode
+    from solver_sched.problem.reservations import by_hand
     from solver_sched.verify import violations
 
     known = {pod.key for pod in snapshot.pods}
     broken = [f"pod {pod} is gone, but the snapshot does not have it" for pod in sorted(set(gone) - known)]
     leaving = set(gone)
     after = replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.key not in leaving))
-    problem, index = encode(after)
-    rules = derive(problem, policy)
+    placed = {pod.group for pod in after.pods if pod.group and pod.key in bindings}
+    reserved = by_hand(after)
+    problem, index, rules, entries = open_cycle(after, policy, placed, reserved)
     set_of = {pod: t for t, pods in enumerate(index.set_pods) for pod in pods}
     row_of = {node: row for row, node in enumerate(index.nodes)}
     rows: Counter[tuple[int, int]] = Counter()
@@ -125,8 +126,10 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
         levels=levels,
         greedy_levels={},
         winner="solver",
-        decisions=decide(after, policy, problem, index, plan, rules.domain_rules),
-        reasons=explain(after, problem, index, rules, plan, ()),
+        decisions=decide(entries.admitted, problem, index, plan, rules),
+        reasons=explain(after, problem, index, rules, plan, (), reserved)
+        | {key: Reason(*why) for key, why in entries.refused.items()},
+        reservations=reserved,
         seconds={"total": time.perf_counter() - began},
     )
     document = report.as_dict()

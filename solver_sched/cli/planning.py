@@ -99,7 +99,7 @@ def explain(
 ) -> None:
     """Say why a pod group is pending, with all the numbers behind it, or where it would run.
 
-    Exit code 0 if none of its pods is left pending, 1 if some are.
+    Exit code 0 if none of its pods is left pending, 1 if some are or if it is not let in.
     """
     from solver_sched.report.explain import explain_blocks, record, unknown_group
 
@@ -111,7 +111,7 @@ def explain(
     except KeyError:
         raise InputError(unknown_group([group["name"] for group in result["podGroups"]], name)) from None
     answer(found, output, lambda: explain_blocks(result, name))
-    if found["podGroup"]["pending"]:
+    if found["podGroup"]["pending"] or found["podGroup"]["reason"]:
         raise typer.Exit(NO)
 
 

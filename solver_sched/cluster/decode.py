@@ -17,8 +17,19 @@ from solver_sched.cluster import wire
 from solver_sched.cluster.dialects import ANNOTATED, BY_VERSION, LABELLED, MISPRINTS, NATIVE
 from solver_sched.cluster.dialects.dialect import TASK_SPEC, kept_annotations, named, namespace, segment
 from solver_sched.cluster.needs import NeedsReader, label_selector
-from solver_sched.cluster.objects import Budget, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Taint
-from solver_sched.cluster.requests import Quantities
+from solver_sched.cluster.objects import (
+    Budget,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    ResourceQuota,
+    Taint,
+)
+from solver_sched.cluster.requests import Quantities, amounts
+from solver_sched.cluster.run_times import RUN_TIME, deadline, run_class, run_time
 from solver_sched.cluster.selectors import selects
 from solver_sched.cluster.wire import decoded, within
 from solver_sched.errors import InputError
@@ -32,6 +43,7 @@ TASK_INDEX, TASK_PRIORITY = "volcano.sh/task-index", "volcano.sh/task-priority"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 PREEMPTABLE = "volcano.sh/preemptable"
 HOLD = "solver-sched.io/hold"
+RESERVED_FOR = "solver-sched.io/reserved-for"
 
 SHADOW = "shadow"
 """`PodGroup.dialect` of a group that exists only through its pods' annotation, as kube-batch makes them."""
@@ -55,15 +67,19 @@ class Reader:
     """Reads objects one by one, sharing equal parts. Make a new one per load.
 
     `classes`: PriorityClass by name. `queues`: namespace -> the queue its annotation names. Both must be known first,
-    and before pods are read `dialects`: group "namespace/name" -> the apiVersion it was read in.
+    and before pods are read `dialects`: group "namespace/name" -> the apiVersion it was read in, and `jobs`:
+    (namespace, name) of a Job -> (deadline, run time) that it sets for its pods, 0 = none.
 
     Afterwards `newest` is the latest time seen, in seconds; `shadows` are groups implied by `group-min-member`, by key;
+    `runs`: class -> seconds that its succeeded pods ran;
     `unknown_classes`: priority class that is named but not known -> the first object that names it;
     `claim_templates`: (namespace, claim, template) of ephemeral volumes of pods that no API server has seen.
     """
 
     def __init__(self, classes: Mapping[str, PriorityClass], queues: Mapping[str, str]) -> None:
         self.dialects: Mapping[str, str] = {}
+        self.jobs: Mapping[tuple[str, str], tuple[int, int]] = {}
+        self.runs: dict[str, list[int]] = {}
         self.newest = 0
         self.shadows: dict[str, PodGroup] = {}
         self.unknown_classes: dict[str, str] = {}
@@ -96,6 +112,8 @@ class Reader:
         phase = (status.phase if status is not None else None) or "Pending"
         labels, annotations = self.labels(meta), meta.annotations or _NOTHING
         group, dialect = self._group_of(pod, where, labels, annotations)
+        if phase == "Succeeded":
+            self._ran(pod, where, name, annotations.get(TASK_SPEC) or labels.get(TASK_SPEC) or "")
         if phase == "Failed" or (phase == "Succeeded" and not dialect):
             self._saw_conditions(status)
             return None
@@ -115,6 +133,7 @@ class Reader:
         if not (meta.uid or meta.resource_version):
             self._ephemeral_claims(spec, where, name)
         owner = _controller(meta.owner_references)
+        limit, expected = self.jobs.get((where, owner.name), (0, 0)) if owner and owner.kind == "Job" else (0, 0)
         return Pod(
             namespace=self._shared(where),
             name=name,
@@ -141,7 +160,26 @@ class Reader:
             hold=hold,
             owner=self._shared(f"{owner.kind}/{owner.name}") if owner else "",
             queue=self._shared(annotations.get(QUEUE_NAME) or self._queues.get(where, "")),
+            deadline=deadline(spec.active_deadline_seconds) or limit,
+            run_time=run_time(annotations.get(RUN_TIME)) or expected,
         )
+
+    def _ran(self, pod: wire.Pod, where: str, name: str, role: str) -> None:
+        """Note how long a pod ran that has succeeded: its conditions turn when its last container ends
+        (kubelet pkg/kubelet/status/generate.go, PodCompleted).
+        """
+        status = pod.status
+        if status is None or not status.start_time:
+            return
+        try:
+            turned = [wire.seconds(c.last_transition_time) for c in status.conditions or () if c.last_transition_time]
+            ran = max(turned, default=0) - wire.seconds(status.start_time)
+        except ValueError:
+            return
+        if ran > 0:
+            owner = _controller(pod.metadata.owner_references)
+            said = f"{owner.kind}/{owner.name}" if owner else ""
+            self.runs.setdefault(run_class(where, said, name, role), []).append(ran)
 
     def _group_of(
         self, pod: wire.Pod, where: str, labels: Mapping[str, str], annotations: Mapping[str, str]
@@ -277,6 +315,7 @@ class Reader:
             unschedulable=bool(spec.unschedulable),
             ready=ready,
             created=made,
+            reserved_for=(node.metadata.annotations or _NOTHING).get(RESERVED_FOR, ""),
         )
 
     # Shared parts
@@ -324,6 +363,17 @@ def read_namespace(raw: Raw | bytes) -> tuple[Namespace, str]:
     return Namespace(named(meta), _labels_of(meta)), (meta.annotations or {}).get(QUEUE_NAME, "")
 
 
+def read_job(raw: Raw | bytes) -> tuple[tuple[str, str], tuple[int, int]]:
+    """(namespace, name) of a Job of Kubernetes or Volcano, and the (deadline, run time) of its pods, 0 = none.
+
+    A Job's deadline counts from the Job's start (batch/v1, activeDeadlineSeconds), so its pods end no later than this.
+    """
+    job = decoded(_jobs, raw)
+    spec, meta = job.spec or wire.JobSpec(), job.metadata
+    said = (meta.annotations or _NOTHING).get(RUN_TIME) or spec.running_estimate
+    return (namespace(meta), meta.name or ""), (deadline(spec.active_deadline_seconds), run_time(said))
+
+
 def read_priority_class(raw: Raw | bytes) -> PriorityClass:
     """The priority class."""
     found = decoded(_classes, raw)
@@ -341,6 +391,23 @@ def read_budget(raw: Raw | bytes, pods: Iterable[Pod]) -> Budget:
     if allowed is None:
         allowed = _allowed(found.spec, (p for p in pods if p.namespace == where and selects(selector, p.labels)))
     return Budget(where, name, selector, max(0, allowed))
+
+
+def read_quota(raw: Raw | bytes) -> ResourceQuota:
+    """The quota: what its status enforces or, where no controller has seen it, its spec. InputError for one with
+    scopes: which pods it counts is not modelled.
+    """
+    found = decoded(_quotas, raw)
+    spec, status = found.spec or wire.QuotaSpec(), found.status or wire.QuotaStatus()
+    for path, given in (("spec.scopes", spec.scopes), ("spec.scopeSelector", wire.text(spec.scope_selector))):
+        if given:
+            raise InputError("a quota with scopes is not modelled: it limits nothing here", field=path)
+    part, hard = ("spec.hard", spec.hard) if status.hard is None else ("status.hard", status.hard)
+    with within(part):
+        most = amounts(hard)
+    with within("status.used"):
+        used = None if status.used is None else amounts(status.used)
+    return ResourceQuota(namespace(found.metadata), named(found.metadata), most, used)
 
 
 def _allowed(spec: wire.DisruptionSpec, matching: Iterable[Pod]) -> int:
@@ -400,4 +467,6 @@ def _integer(value: str, path: str) -> int:
 
 _namespaces = msgspec.json.Decoder(wire.Namespace)
 _classes = msgspec.json.Decoder(wire.PriorityClass)
+_jobs = msgspec.json.Decoder(wire.Job)
 _budgets = msgspec.json.Decoder(wire.DisruptionBudget)
+_quotas = msgspec.json.Decoder(wire.ResourceQuota)

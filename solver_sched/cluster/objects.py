@@ -121,6 +121,8 @@ class Needs(Struct, frozen=True):
 class Pod(Struct, frozen=True):
     """One pod. `group` is "namespace/name" of its PodGroup, None for a pod on its own.
 
+    `deadline`: seconds after its start when kubelet or Job end it, 0 = none. `run_time`: seconds that it is said to
+    run, 0 = nobody said.
     `node` set = bound (whatever the phase). `member_of` is the dialect that named the group (see `PodGroup.dialect`),
     "" if none. `gates` are scheduling gates. `hold` is "" or a reason the reader found that this pod must not be
     decided on ("Suspended: ...", "Claims: ..."), a code and a sentence.
@@ -151,6 +153,8 @@ class Pod(Struct, frozen=True):
     hold: str = ""
     owner: str = ""
     queue: str = ""
+    deadline: int = 0
+    run_time: int = 0
 
     @property
     def key(self) -> str:
@@ -162,6 +166,8 @@ class Pod(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
+    """`reserved_for`: the group ("namespace/name") that an annotation keeps the node for, "" if none."""
+
     name: str
     allocatable: Resources
     labels: Mapping[str, str] = {}
@@ -169,6 +175,7 @@ class Node(Struct, frozen=True):
     unschedulable: bool = False
     ready: bool = True
     created: int = 0
+    reserved_for: str = ""
 
 
 class PodGroup(Struct, frozen=True):
@@ -230,6 +237,18 @@ class Budget(Struct, frozen=True):
     allowed: int
 
 
+class ResourceQuota(Struct, frozen=True):
+    """A quota of a namespace without scopes. Names are quota names: `requests.cpu`, `count/pods` ...
+
+    `used` None = no controller has counted yet.
+    """
+
+    namespace: str
+    name: str
+    hard: Resources
+    used: Resources | None = None
+
+
 class VolumeClaim(Struct, frozen=True):
     """A PersistentVolumeClaim joined with its class and volume.
 
@@ -259,3 +278,11 @@ class AttachLimit(Struct, frozen=True):
 class Namespace(Struct, frozen=True):
     name: str
     labels: Mapping[str, str] = {}
+
+
+class RunTime(Struct, frozen=True):
+    """How long finished pods of one class ran: `runs` of them, `median` in seconds."""
+
+    key: str
+    runs: int
+    median: int

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +24,7 @@ from solver_sched.cluster.decode import DEFAULT_QUEUE, HOLD, Reader
 from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS
 from solver_sched.cluster.documents import Document, document, documents, unpacked
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue, VolumeClaim
+from solver_sched.cluster.run_times import medians
 from solver_sched.cluster.workloads import WORKLOAD_KINDS, expand
 from solver_sched.errors import InputError
 from solver_sched.snapshot import DEFAULT_SCHEDULERS, FORMAT, InputProblem, Snapshot, load
@@ -276,6 +277,7 @@ class _Load:
 
     def snapshot(self, now: int | None) -> Snapshot:
         """Everything read, as values."""
+        jobs = dict(self._jobs())
         self.expand()
         classes = self._values("PriorityClass", "priority_classes", lambda o: decode.read_priority_class(o.raw))
         queues_of: dict[str, str] = {}
@@ -299,6 +301,7 @@ class _Load:
 
         groups = self._values("PodGroup", "groups", group)
         reader.dialects = {key: group.dialect for key, group in groups.items()}
+        reader.jobs = jobs
         pods = self._values("Pod", "pods", lambda o: reader.pod(o.raw, o.hold))
         members: dict[str, list[Pod]] = {key: [] for key in held}
         for pod in pods.values() if held else ():
@@ -315,6 +318,7 @@ class _Load:
             queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, state="Unreadable")
         nodes = self._values("Node", "nodes", lambda o: reader.node(o.raw))
         budgets = self._values("PodDisruptionBudget", "budgets", lambda o: decode.read_budget(o.raw, pods.values()))
+        quotas = self._values("ResourceQuota", "quotas", lambda o: decode.read_quota(o.raw))
         claims = self._claims(reader.claim_templates)
         limits = {limit for earlier in self.earlier for limit in earlier.attach_limits}
         for rows in self._values("CSINode", "", lambda o: volumes.read_attach_limits(o.raw)).values():
@@ -328,14 +332,22 @@ class _Load:
             queues=_sorted(queues),
             priority_classes=_sorted(classes),
             budgets=_sorted(budgets),
+            quotas=_sorted(quotas),
             claims=_sorted(claims),
             attach_limits=tuple(sorted(limits, key=lambda limit: (limit.node, limit.driver, limit.count))),
             namespaces=_sorted(namespaces),
             now=newest if now is None else now,
             scheduler_names=self._scheduler_names(),
+            run_times=tuple(run for earlier in self.earlier for run in earlier.run_times) + medians(reader.runs),
             ignored=dict(sorted(self.ignored.items())),
             problems=tuple(sorted(set(self.problems), key=lambda p: (p.source, p.object, p.field, p.message))),
         )
+
+    def _jobs(self) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+        """What Jobs say of the run time of their pods; a mistake in one is told where its pods are made."""
+        for one in self.by_kind.get("Job", ()):
+            with suppress(InputError):
+                yield decode.read_job(one.raw)
 
     def _scheduler_names(self) -> tuple[str, ...]:
         if self.scheduler_names is not None:
@@ -473,6 +485,7 @@ _API_GROUPS: Mapping[str, tuple[str, ...]] = {
     "CSINode": ("storage.k8s.io",),
     "PriorityClass": ("scheduling.k8s.io",),
     "PodDisruptionBudget": ("policy",),
+    "ResourceQuota": ("",),
     "LimitRange": ("",),
     "RuntimeClass": ("node.k8s.io",),
 }

@@ -269,6 +269,7 @@ class PodSpec(Wire, rename="camel"):
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadRef | None = None
+    active_deadline_seconds: int | None = None
 
 
 class PodStatus(Wire, rename="camel"):
@@ -336,6 +337,23 @@ class DisruptionBudget(Wire):
     status: DisruptionStatus | None = None
 
 
+class QuotaSpec(Wire, rename="camel"):
+    hard: dict[str, Raw] | None = None
+    scopes: list[str] | None = None
+    scope_selector: Raw = ABSENT
+
+
+class QuotaStatus(Wire):
+    hard: dict[str, Raw] | None = None
+    used: dict[str, Raw] | None = None
+
+
+class ResourceQuota(Wire):
+    metadata: Meta
+    spec: QuotaSpec | None = None
+    status: QuotaStatus | None = None
+
+
 # Storage
 
 
@@ -401,8 +419,11 @@ class CsiNode(Wire):
     spec: CsiNodeSpec
 
 
-class JobSpec(Wire):
-    suspend: bool | None = None
+class JobSpec(Wire, rename="camel"):
+    """`running_estimate`: of Volcano's Job (pkg/apis/batch/v1alpha1, JobSpec); Volcano itself reads it nowhere."""
+
+    active_deadline_seconds: int | None = None
+    running_estimate: str | None = None
 
 
 class Job(Wire):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from solver_sched import quantity
-from solver_sched.problem.arrays import Bools, Ints
+from solver_sched.problem.arrays import RESERVED_PREFIX, Bools, Ints
 
 
 class Amounts:
@@ -29,9 +29,10 @@ class Amounts:
         return f"{self.plain(r, number)} {self.resources[r]}"
 
     def mapping(self, vector: Ints, present: Bools | None = None) -> dict[str, str]:
-        """(R,) as resource -> quantity, where `present`, else where not zero."""
+        """(R,) as resource -> quantity, where `present`, else where not zero; room that reservations leave is none."""
         rows = np.flatnonzero(vector if present is None else present).tolist()
-        return {self.resources[r]: self.plain(r, vector[r]) for r in rows}
+        real = [r for r in rows if not self.resources[r].startswith(RESERVED_PREFIX)]
+        return {self.resources[r]: self.plain(r, vector[r]) for r in real}
 
 
 def names(listed: Sequence[str], total: int | None = None, shown: int = 3) -> str:

@@ -22,11 +22,13 @@ from solver_sched.explain.ladder import Ladder
 from solver_sched.explain.quota import Quota
 from solver_sched.explain.reason import Found, Reason
 from solver_sched.explain.removal import Removal
+from solver_sched.explain.reserved import Reserved, without_reservations
 from solver_sched.explain.room import Ground, Part, Room, Want
 from solver_sched.model.effort import LevelResult
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import DomainRule, Index, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import touched
+from solver_sched.problem.reservations import Reservation
 from solver_sched.snapshot import Snapshot
 
 LISTED = 10
@@ -34,15 +36,23 @@ LISTED = 10
 
 
 def explain(
-    snapshot: Snapshot, problem: Problem, index: Index, rules: Rules, plan: Plan, levels: Sequence[LevelResult]
+    snapshot: Snapshot,
+    problem: Problem,
+    index: Index,
+    rules: Rules,
+    plan: Plan,
+    levels: Sequence[LevelResult],
+    reserved: Sequence[Reservation] = (),
 ) -> dict[str, Reason]:
     """Reason per group key, for groups (and pods without one) with pods that stay pending after `plan`.
 
-    `levels`: of the solve that made the plan, empty for a greedy plan.
+    `levels`: of the solve that made the plan, empty for a greedy plan. `reserved`: what the problem was encoded with.
     """
     row = {key: j for j, key in enumerate(index.jobs)}
     held_pods = _held_pods(snapshot, index, row)
-    diagnosis = _Diagnosis(problem, index, rules, plan, levels)
+    kept = Reserved(snapshot, problem, index, rules, plan, reserved)
+    # what is short is told without reservations, which come after it
+    diagnosis = _Diagnosis(without_reservations(problem), index, rules, plan, levels, kept)
     out: dict[str, Reason] = {}
     for member in index.members:
         if member.name in row:
@@ -91,7 +101,16 @@ def _group(pod: Pod) -> str:
 class _Diagnosis:
     """One cycle's rooms, queues and placements, shared by the diagnoses of all groups."""
 
-    def __init__(self, problem: Problem, index: Index, rules: Rules, plan: Plan, levels: Sequence[LevelResult]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        index: Index,
+        rules: Rules,
+        plan: Plan,
+        levels: Sequence[LevelResult],
+        reserved: Reserved,
+    ) -> None:
+        self.reserved = reserved
         self.problem, self.index, self.rules, self.plan = problem, index, rules, plan
         self.levels = Ladder(levels, rules.rank_names)
         self.amounts = Amounts(index.resources)
@@ -125,7 +144,11 @@ class _Diagnosis:
             ready = int(self.problem.job_ready[j]) + new
             everyone = int(self.problem.job_ready[j]) + sum(self.count[t] for t in sets) + len(held)
             message = f"{ready} of {everyone} run; {found.clause}"
-        return Reason(found.code, message, self._detail(j, needs, held, found))
+        detail = self._detail(j, needs, held, found)
+        expected = self.reserved.expected(self.index.jobs[j])
+        if expected is not None:
+            return Reason(found.code, message + expected[0], {**detail, **expected[1]})
+        return Reason(found.code, message, detail)
 
     # -- a gang that does not start ------------------------------------------------------------------------------
 
@@ -140,10 +163,13 @@ class _Diagnosis:
             return _Finding(refusal.code, refusal.clause)
         if self.alone.gang(want) < want.need:
             return self._shortage(j, want, ask)
+        if (kept := self._kept(want, next(iter(needs)), beside=False)) is not None:
+            return kept
         if refusal is not None:
             return _Finding(refusal.code, refusal.clause, self._displaced(self.competitors.in_queue(q)))
         if self.beside.gang(want) >= want.need:
-            return self._unsolved("fits beside the plan")
+            kept = self._kept(want, next(iter(needs)), beside=True)
+            return kept if kept is not None else self._unsolved("fits beside the plan")
         fits = "fits alone"
         if want.need > 1:
             # told only of gangs that fit alone, so the first number is the need itself
@@ -347,7 +373,8 @@ class _Diagnosis:
             return _Finding(refusal.code, refusal.clause, self._displaced(self.competitors.in_queue(q)))
         one = Want((Part(s, -1, 1),), 1)
         if self.beside.gang(one) >= 1:
-            return self._unsolved("one more pod fits beside the plan")
+            kept = self._kept(one, t, beside=True)
+            return kept if kept is not None else self._unsolved("one more pod fits beside the plan")
         grown = {u: self.placed[u] + (u == t) for u in sets}
         want = self.gangs.want(grown, sum(grown.values()))
         if self.alone.gang(want) < want.need:
@@ -356,8 +383,13 @@ class _Diagnosis:
             return self._shortage(j, want, self.gangs.ask(grown), opening)
         return self._competition(j, one, request, "one more pod fits alone", "grow")
 
+    def _kept(self, want: Want, t: int, *, beside: bool) -> _Finding | None:
+        """The gang, which fits else, is kept out by a reservation."""
+        found = self.reserved.keeps_out(want, t, beside=beside)
+        return None if found is None else _Finding("Reserved", *found)
+
     def _shapes_without_action(self) -> list[Found | None]:
-        allocate, backfill = self.rules.policy.runs("allocate"), self.rules.policy.runs("backfill")
+        allocate, backfill = self.rules.policy.places(best_effort=False), self.rules.policy.places(best_effort=True)
         with_request: Found | None = None if allocate else "NoAction"
         without: Found | None = None if backfill else "BackfillOff"
         return [without if best_effort else with_request for best_effort in self.problem.shape_best_effort]

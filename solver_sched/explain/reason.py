@@ -18,6 +18,7 @@ Found = Literal[
     "InterPodAffinity",
     "TopologySpread",
     "DomainRule",
+    "Reserved",
     "QueueShare",
     "Lost",
     "Unsolved",
@@ -36,6 +37,7 @@ Held = Literal[
     "Topology",
     "Unmodelled",
     "Held",
+    "NotAdmitted",
 ]
 """Codes of what must not be decided on now, found by the readers and the encoder."""
 

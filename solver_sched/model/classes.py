@@ -7,6 +7,7 @@ nothing at any level.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,9 @@ from solver_sched.problem.arrays import Ints, Problem
 class JobClass:
     """`jobs` (M,): members, oldest first. `sets` (M, P): pod set rows of each member, position by position.
 
-    shape, count (P,); role (P,): position in `role_need`, -1 = none; `role_need` per role; need, rank, queue as of
-    every member; `held` (R,): what the ready pods of one member hold; `worth` (P,): growth pieces.
+    shape, count (P,); role (P,): position in `role_need`, -1 = none; `role_need` per role; need, rank, queue,
+    polite, promised as of every member; `held` (R,): what the ready pods of one member hold; `worth` (P,): growth
+    pieces.
     """
 
     jobs: Ints
@@ -35,6 +37,8 @@ class JobClass:
     held: Ints
     start_value: int
     worth: tuple[tuple[Worth, ...], ...]
+    polite: bool
+    promised: bool
 
     @property
     def size(self) -> int:
@@ -46,8 +50,10 @@ class JobClass:
         return self.need == int(self.count.sum())
 
 
-def job_classes(problem: Problem, rules: Rules) -> list[JobClass]:
-    """Classes of the jobs that can start or grow, in the order of their first member."""
+def job_classes(problem: Problem, rules: Rules, alone: Collection[int] = ()) -> list[JobClass]:
+    """Classes of the jobs that can start or grow, in the order of their first member; `alone`: jobs (rows) that are a
+    class of their own.
+    """
     sets_of: dict[int, list[int]] = defaultdict(list)
     for t, (j, s) in enumerate(zip(problem.set_job.tolist(), problem.set_shape.tolist(), strict=True)):
         if rules.demand.shape_room[s] > 0:
@@ -61,7 +67,10 @@ def job_classes(problem: Problem, rules: Rules) -> list[JobClass]:
             continue
         local = {o: i for i, o in enumerate(roles_of[j])}
         key = (
+            j if j in alone else -1,
             int(problem.job_queue[j]),
+            bool(problem.job_polite[j]),
+            bool(problem.job_promised[j]),
             int(rules.rank[j]),
             int(rules.need[j]),
             tuple(int(rules.role_need[o]) for o in roles_of[j]),
@@ -97,6 +106,8 @@ def job_classes(problem: Problem, rules: Rules) -> list[JobClass]:
                 held=problem.job_held[j] if rules.need[j] else np.zeros_like(problem.total),
                 start_value=int(rules.start_value[j]),
                 worth=tuple(rules.worth[t] for t in sets),
+                polite=bool(problem.job_polite[j]),
+                promised=bool(problem.job_promised[j]),
             )
         )
     return out

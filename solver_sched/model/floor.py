@@ -76,6 +76,9 @@ class Joint:
             count = [solution[self.placement.var[s, c].index] for s in shapes]
             if not any(count):
                 continue
+            if c in self.placement.node_of:
+                out[c] = (count, [(np.array(count, np.int64), 1)])  # one node, whose rows are exact
+                continue
             key = (c, tuple(count))
             if key not in self._known:
                 packed = pack(self.placement.bin(c)[0], int(self._size[c]), np.array(count, np.int64))
@@ -162,6 +165,7 @@ class Totals:
 
     def __init__(self, problem: Problem, rules: Rules, most: list[int]) -> None:
         self.problem, self.rules = problem, rules
+        self.evictions = None
         self.model = cp_model.CpModel()
         self.pods = [self.model.new_int_var(0, count, "") for count in most]
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.classes import JobClass, job_classes
+from solver_sched.model.evictions import Evictions
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
+from solver_sched.rights import Rights
 
 SCALE = 10**6
 """K of formulation.md O2 and O6: deficits and loads in millionths of the deserved share."""
@@ -63,11 +66,12 @@ class Ledger:
     `derived`: variables that follow from the others, with how (tight value); they are created level by level.
     """
 
-    def __init__(self, problem: Problem, rules: Rules) -> None:
+    def __init__(self, problem: Problem, rules: Rules, rights: Rights | None = None) -> None:
         self.problem, self.rules = problem, rules
         self.model = cp_model.CpModel()
         self._range: dict[int, int] = {}
-        self.classes = job_classes(problem, rules)
+        self.evictions = Evictions(self.model, self.int_var, problem, rules, rights) if rights is not None else None
+        self.classes = job_classes(problem, rules, self.evictions.touched if self.evictions is not None else ())
         self.owned = _shared(rules)
         self.terms = [self._class_terms(cls) for cls in self.classes]
         self._of_queue: dict[int, list[tuple[JobClass, ClassTerms]]] = defaultdict(list)
@@ -78,6 +82,9 @@ class Ledger:
         if self.owned:
             self._own_rows()
         self._ceiling_rows()
+        if self.evictions is not None:
+            self.evictions.preempt_rows(self.starts, self.queues())
+            self._no_swaps(self.evictions.touched)
 
     # -- variables ----------------------------------------------------------------------------------------------
 
@@ -168,12 +175,49 @@ class Ledger:
             yield min(size, count), each
             count -= size
 
-    def _kept_units(self) -> list[tuple[int, cp_model.IntVar]]:
-        """k[u] for every row of running units (u, variable)."""
+    @cached_property
+    def _running(self) -> list[tuple[int, int, int]]:
+        """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
+        v, rules, count = self.problem.victims, self.rules, self.problem.unit_count.copy()
+        np.subtract.at(count, v.beyond_unit, v.beyond_count)
+        out = [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n]
+        for u, n, h in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True):
+            out.append((u, n, int(rules.surplus_rank[h])))
+        return out
+
+    def _kept_units(self) -> list[tuple[int, cp_model.IntVar, int]]:
+        """k[u] for every row of running units (u, variable, rank)."""
         assert self.rules.deserved is not None
         fits = (self.problem.unit_request <= self.rules.deserved[self.problem.unit_queue]) | ~self.rules.contended
         # a unit larger than its queue's share is never inside it
-        return [(u, self.int_var(count)) for u, count in enumerate(self.problem.unit_count.tolist()) if fits[u].all()]
+        rank = self.rules.unit_rank
+        count, apart = self.problem.unit_count.copy(), []
+        if self.evictions is not None:
+            apart = self.evictions.kept_units()
+            v = self.problem.victims
+            whole = v.unit_row >= 0
+            np.subtract.at(count, v.unit_row[whole], 1)
+            np.subtract.at(count, v.beyond_unit, v.beyond_count)
+        rows = enumerate(count.tolist())
+        return [(u, self.int_var(n), int(rank[u])) for u, n in rows if n and fits[u].all()] + apart
+
+    def close_growth(self) -> None:
+        """Hold all growth at 0: in a cycle that evicts it comes last. `open_growth` ends that."""
+        for terms in self.terms:
+            for part in (terms.own, terms.over):
+                for growth in part.growth:
+                    for var in growth.variables:
+                        self._range.setdefault(-1 - var.index, self._range[var.index])
+                        self._range[var.index] = 0
+                        var.proto.domain[1] = 0
+
+    def open_growth(self) -> None:
+        for terms in self.terms:
+            for part in (terms.own, terms.over):
+                for growth in part.growth:
+                    for var in growth.variables:
+                        self._range[var.index] = self._range.pop(-1 - var.index)
+                        var.proto.domain[1] = 0 if part.closed else self._range[var.index]
 
     def open(self, rank: int, beyond: int) -> None:
         """Let jobs of `rank` and higher start, those of `beyond` and higher also outside their queue's share.
@@ -190,76 +234,147 @@ class Ledger:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def own_use(self, queue: int, resource: int, rank: int | None = None) -> Terms:
+    def own_use(self, queue: int, resource: int, rank: int | None = None, *, growth: bool = True) -> Terms:
         """Left side of C6: what counts as own of the queue, of all ranks or of `rank` and higher."""
         p, out = self.problem, Terms()
-        for u, var in self.kept:
-            if p.unit_queue[u] == queue and (rank is None or self.rules.unit_rank[u] <= rank):
+        for u, var, at in self.kept:
+            if p.unit_queue[u] == queue and (rank is None or at <= rank):
                 out.add(var, int(p.unit_request[u, resource]))
-        for cls, terms in self._of_queue[queue]:
+        for cls, terms in self._of_queue.get(queue, ()):
             if rank is not None and cls.rank > rank:
                 continue
             out.extend(terms.own.started, int(cls.held[resource]))
             for i, s in enumerate(cls.shape.tolist()):
                 amount = int(p.request[s, resource])
                 out.extend(terms.own.minimum[i], amount)
-                out.extend(terms.own.growth[i], amount)
+                if growth:
+                    out.extend(terms.own.growth[i], amount)
         return out
 
     def new_use(self, queue: int, resource: int) -> Terms:
         """What new pods of the queue take."""
         out = Terms()
-        for cls, terms in self._of_queue[queue]:
+        for cls, terms in self._of_queue.get(queue, ()):
             for i, s in enumerate(cls.shape.tolist()):
                 amount = int(self.problem.request[s, resource])
                 out.extend(terms.whole.minimum[i], amount)
                 out.extend(terms.whole.growth[i], amount)
         return out
 
+    def starts(self, queue: int, resource: int, polite: bool, asks: bytes | None) -> Terms:
+        """What new minimums of the queue take: of all jobs or of some: polite ones, those of one set of asks."""
+        assert self.evictions is not None
+        out = Terms()
+        for cls, terms in self._of_queue.get(queue, ()):
+            if (
+                cls.need
+                and (cls.polite or not polite)
+                and asks in (None, self.evictions.rights.asks[cls.jobs[0]].tobytes())
+            ):
+                for i, s in enumerate(cls.shape.tolist()):
+                    out.extend(terms.whole.minimum[i], int(self.problem.request[s, resource]))
+        return out
+
+    def _no_swaps(self, touched: Mapping[int, cp_model.IntVar]) -> None:
+        """C16."""
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            if int(cls.jobs[0]) not in touched:
+                continue
+            var = touched[int(cls.jobs[0])]
+            for part in (terms.whole.started, *terms.whole.growth) if cls.need else terms.whole.growth:
+                if part.variables:
+                    self.model.add(part.linear() <= part.span() * (1 - var))
+
     def queues(self) -> list[int]:
         return sorted(self._of_queue)
 
     def _own_rows(self) -> None:
         assert self.rules.deserved is not None
-        with_units = {int(self.problem.unit_queue[u]) for u, _ in self.kept}
+        with_units = {int(self.problem.unit_queue[u]) for u, _, _ in self.kept}
         for q in sorted({*self.queues(), *with_units}):
             for r in np.flatnonzero(self.rules.contended).tolist():
                 at_most(self.model, self.own_use(q, r), int(self.rules.deserved[q, r]))
 
     def _ceiling_rows(self) -> None:
-        p = self.problem
+        """C7, C8. What goes makes room under a ceiling too."""
+        p, evictions = self.problem, self.evictions
         for ceiling in self.rules.ceilings:
             for q in self.queues():
                 for r in np.flatnonzero(ceiling.room[q] < NO_LIMIT).tolist():
-                    at_most(self.model, self.new_use(q, r), int(ceiling.room[q, r]), ceiling=True)
+                    new = self.new_use(q, r)
+                    gone = evictions.freed(q, r) if evictions is not None else Terms()
+                    if new.variables and gone.variables:
+                        self._ceiling_after(
+                            new, gone, int(ceiling.room[q, r]), int(p.queue_used[q, r] - p.queue_capability[q, r])
+                        )
+                    else:
+                        at_most(self.model, new, int(ceiling.room[q, r]), ceiling=True)
             for r in np.flatnonzero(ceiling.guarantee.sum(axis=0) > 0).tolist():
                 before = int(np.maximum(p.queue_used[:, r], ceiling.guarantee[:, r]).sum())
                 limit = max(int(p.total[r] - p.foreign[r]), before)
                 total = Terms()
-                starting = self.queues()
                 for q in range(len(p.queue_weight)):
                     used, guarantee = int(p.queue_used[q, r]), int(ceiling.guarantee[q, r])
-                    if q not in starting:
+                    new = self.new_use(q, r) if q in self._of_queue else Terms()
+                    if evictions is not None:
+                        new.extend(evictions.freed(q, r), -1)
+                    if not new.variables:
                         total.constant += max(used, guarantee)
-                        continue
-                    new = self.new_use(q, r)
-                    if guarantee <= used:
+                    elif guarantee <= used and min(new.coefficients) >= 0:
                         total.extend(new)
                         total.constant += used
-                    elif new.variables:
-                        level = self.model.new_int_var(guarantee, limit, "")
+                    else:
+                        level = self.model.new_int_var(0, max(limit, used), "")
+                        self.model.add(level >= guarantee)
                         self.model.add(level >= new.linear() + used)
                         total.add(level, 1)
-                    else:
-                        total.constant += guarantee
+                if evictions is not None and limit > p.total[r] - p.foreign[r]:
+                    self._over_promised(total, r, ceiling.guarantee[:, r])
+                    continue
                 at_most(self.model, total, limit, ceiling=True)
+
+    def _over_promised(self, total: Terms, r: int, guarantee: Ints) -> None:
+        """C8 where more is used or guaranteed than there is: either that ends, or new pods stay within guarantees."""
+        assert self.evictions is not None
+        p, still = self.problem, self.int_var(1)
+        avail = int(p.total[r] - p.foreign[r])
+        total.add(still, -max(0, total.span() - avail))
+        at_most(self.model, total, avail, ceiling=True)
+        for q in self.queues():
+            new = self.new_use(q, r)
+            if not new.variables:
+                continue
+            row = Terms()
+            row.extend(new)
+            row.extend(self.evictions.freed(q, r), -1)
+            slack = max(0, int(p.queue_used[q, r] - guarantee[q]) + new.span())
+            row.add(still, slack)
+            row.add(self._presence(new), slack)
+            at_most(self.model, row, int(guarantee[q] - p.queue_used[q, r]) + 2 * slack, ceiling=True)
+
+    def _presence(self, terms: Terms) -> cp_model.IntVar:
+        """A Boolean that is 1 when the sum is positive."""
+        out = self.int_var(1)
+        self.model.add(terms.linear() <= terms.span() * out)
+        return out
+
+    def _ceiling_after(self, new: Terms, gone: Terms, room: int, over: int) -> None:
+        """new <= max(0, room - over + gone): a queue over its ceiling gets nothing until it is back below."""
+        row = Terms()
+        row.extend(new)
+        row.extend(gone, -1)
+        if over <= 0:
+            at_most(self.model, row, room, ceiling=True)
+            return
+        row.add(self._presence(new), over)
+        at_most(self.model, row, 0, ceiling=True)
 
     # -- level objectives ---------------------------------------------------------------------------------------
 
     def keep_value(self, rank: int) -> Terms:
         out = Terms()
-        for u, var in self.kept:
-            if self.rules.unit_rank[u] <= rank:
+        for u, var, at in self.kept:
+            if at <= rank:
                 out.add(var, int(self.rules.unit_value[u]))
         return out
 
@@ -290,11 +405,10 @@ class Ledger:
                 if deserved <= 0 or asked <= 0:
                     continue
                 running = sum(
-                    int(p.unit_request[u, r]) * int(p.unit_count[u])
-                    for u in np.flatnonzero((p.unit_queue == q) & (self.rules.unit_rank <= rank)).tolist()
+                    int(p.unit_request[u, r]) * n for u, n, at in self._running if p.unit_queue[u] == q and at <= rank
                 )
                 short = Terms.const(SCALE * min(deserved, (running + asked) // step))
-                short.extend(self.own_use(q, r, rank).in_steps(step), -SCALE)
+                short.extend(self.own_use(q, r, rank, growth=self.evictions is None).in_steps(step), -SCALE)
                 rows.append((deserved, short))
                 units.append(SCALE * (smallest // step) // deserved)
             if rows:
@@ -341,7 +455,7 @@ class Ledger:
     def _asked(self, queue: int, resource: int, rank: int) -> tuple[int, int]:
         """What pending pods of the queue of at least this rank ask for if they can start, and the smallest unit."""
         p, total, smallest = self.problem, 0, int(NO_LIMIT)
-        for cls, _ in self._of_queue[queue]:
+        for cls, _ in self._of_queue.get(queue, ()):
             if cls.rank > rank:
                 continue
             amounts = p.request[cls.shape, resource]
@@ -369,10 +483,20 @@ class Ledger:
                 if deserved > 0:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
                     use.extend(self.new_use(q, r).in_steps(step), SCALE)
+                    if self.evictions is not None:
+                        use.extend(self.evictions.freed(q, r).in_steps(step), -SCALE)
                     # a queue that could hold a thousand times its share is past balancing, and past 64 bits
                     if use.span() < PAST_BALANCE:
                         rows.append((deserved, use))
         return self._largest_ratio(rows, max(use.span() // deserved + 1 for deserved, use in rows)) if rows else None
+
+    def promised_value(self) -> Terms:
+        """O14: jobs that start with a pod that was nominated."""
+        out = Terms()
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            if cls.need and cls.promised:
+                out.extend(terms.whole.started)
+        return out
 
     def order_value(self) -> Terms:
         """O9 with members oldest first: pieces of equal age in falling order, exact for the k oldest of a class."""

@@ -1,4 +1,4 @@
-"""The levels of formulation.md 6 (O1, O2, O3, O5, O6, O9), one after another: lock with >=, hint, split, cut.
+"""The levels of formulation.md 6 and 8 (O1, O2, O3, O5, O6, O9, O12, O13, O14): lock with >=, hint, split, cut.
 
 The incumbent is always a solution whose classes have been packed onto real nodes. A level that runs out of budget
 leaves it in place; its bound, from a relaxation, stays valid.
@@ -19,11 +19,14 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, beats
+from solver_sched.model.evictions import opened
 from solver_sched.model.floor import Apart, Floor, Joint, Packings
+from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import EMPTY_PLAN, RECLAIM, Plan, Problem, Require, SpreadRule
+from solver_sched.rights import Rights, rights
 
 CUT_ROUNDS = 12
 CLOSE_ENOUGH = 5e-4
@@ -40,6 +43,8 @@ SMALL_CLASSES = 500
 """Job classes up to which a level is locked at its exact value. Beyond, at its value less the gap: one exact sum of
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
+LARGE = 4_000
+"""Variables of an eviction model from which the relaxation guides the search."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -49,8 +54,11 @@ WALL_SAFETY = 3.0
 
 
 class Stage(Enum):
-    """How a level is attempted, in this order; the value is the most seconds one attempt gets."""
+    """How a level is attempted, in this order; the value is the most seconds one attempt gets. GUIDED only in large
+    models with evictions.
+    """
 
+    GUIDED = 3.0
     DIRECT = 0.1
     PRESOLVED = 0.25
     MIP = 1.0
@@ -74,6 +82,7 @@ class Search:
         self._objectives: list[Terms | None] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
+        self.guided: Guided | None = None
 
     def outcome(self) -> tuple[LevelResult, ...]:
         """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
@@ -106,9 +115,14 @@ class Search:
         bound = objective.span()
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
+        if self.guided is None and not best_effort:
+            stages.remove(Stage.GUIDED)
+        if self.guided is not None and best_effort:
+            stages = []
+        cheap = CHEAP if self.guided is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
-            if best is not None and effort > CHEAP and self._closed(best, bound, unit):
+            if best is not None and effort > cheap and self._closed(best, bound, unit):
                 break
             late = self._late()
             walled |= late
@@ -207,6 +221,8 @@ class Search:
 
     def _solve(self, objective: Terms, seconds: float, unit: int, stage: Stage) -> Outcome:
         """One attempt at the level. Seconds are deterministic for CP-SAT and wall for HiGHS."""
+        if stage is Stage.GUIDED:
+            return self._guided(objective, seconds, unit)
         if stage is Stage.MIP:
             began = time.perf_counter()
             answer = mip.maximise(self.model, objective, seconds)
@@ -254,6 +270,17 @@ class Search:
                 return self.Outcome(None, None, effort, False)
             case _:
                 raise AssertionError(f"CP-SAT calls the model invalid: {model.validate()}")
+
+    def _guided(self, objective: Terms, seconds: float, unit: int) -> Outcome:
+        assert self.guided is not None
+        relaxed = self.guided.relax(objective)
+        if relaxed is None:
+            return self.Outcome(None, None, 0.0, False)
+        if self.incumbent is not None and self._closed(self.value(objective), relaxed.bound, unit):
+            return self.Outcome(None, relaxed.bound, 0.0, False)
+        slack = unit - 1 if unit else int(self.effort.gap * abs(relaxed.bound))
+        found = self.guided.repair(objective, relaxed, relaxed.bound - slack, seconds)
+        return self.Outcome(found.solution, relaxed.bound, found.effort, False)
 
     # -- split --------------------------------------------------------------------------------------------------
 
@@ -364,36 +391,72 @@ def solve(
     ledger = Ledger(problem, rules)
     apart = len(ledger.classes) > SMALL_CLASSES
     search = Search(ledger, Apart(ledger) if apart else Joint(ledger), effort, progress)
-    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
+    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1 and not len(greedy.victim):
         search.adopt(greedy)
     search.fill = fill
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    levels = search.outcome()
-    values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
-    return Solution(_plan(search), levels, values)
+    plan, levels, given = _plan(search), search.outcome(), None
+    allowed = rights(problem, rules, plan)
+    if allowed.claimants.any():
+        pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
+        if (pending & allowed.claimants).any():
+            left = replace(effort, seconds=max(0.1, effort.seconds - search.spent))
+            freeing = _freeing(problem, rules, allowed, left, progress)
+            if len(freeing.plan.victim):
+                plan, levels, given = freeing.plan, freeing.levels, allowed
+    values = _values(problem, rules, greedy, effort, levels, given) if greedy is not None else {}
+    return Solution(plan, levels, values)
+
+
+def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, progress: Progress | None) -> Solution:
+    """The best plan when running work may have to make room (formulation.md 8)."""
+    wide, _ = opened(problem, rules, allowed)
+    ledger = Ledger(wide, rules, allowed)
+    floor = Joint(ledger)
+    search = Search(ledger, floor, effort, progress)
+    if len(ledger.model.proto.variables) > LARGE:
+        search.guided = Guided(ledger, floor, effort.seed)
+    for _ in _evicting_levels(search):
+        pass
+    return Solution(_plan(search), search.outcome())
 
 
 def _values(
-    problem: Problem, rules: Rules, plan: Plan, effort: Effort, levels: Sequence[LevelResult]
+    problem: Problem,
+    rules: Rules,
+    plan: Plan,
+    effort: Effort,
+    levels: Sequence[LevelResult],
+    allowed: Rights | None = None,
 ) -> dict[str, int]:
     """What another plan reaches at these levels: all of them in a small model, else up to the first that differs."""
     until = () if len(problem.job_min) * len(levels) <= SMALL else levels
-    found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until)}
+    found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed)}
     if beats(found, levels) and len(found) < len(levels):
-        found = {level.name: level.value for level in evaluate(problem, rules, plan, effort)}
+        found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed)}
     return found
 
 
 def evaluate(
-    problem: Problem, rules: Rules, plan: Plan, effort: Effort, until: Sequence[LevelResult] = ()
+    problem: Problem,
+    rules: Rules,
+    plan: Plan,
+    effort: Effort,
+    until: Sequence[LevelResult] = (),
+    allowed: Rights | None = None,
 ) -> tuple[LevelResult, ...]:
     """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
 
-    `until`: stop after the first level whose value differs from that of the same name here.
+    `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
+    those of a cycle that evicts.
     """
-    ledger = Ledger(problem, rules)
+    if allowed is not None:
+        problem, _ = opened(problem, rules, allowed)
+    ledger = Ledger(problem, rules, allowed)
+    if ledger.evictions is not None:
+        ledger.evictions.hold(plan)
     placed = plan.placed(problem)
     for cls, terms in zip(ledger.classes, ledger.terms, strict=True):
         counts = placed[cls.sets]
@@ -405,7 +468,7 @@ def evaluate(
                 ledger.model.add(held == int(counts[:, i].sum()))
     search = Search(ledger, None, effort, None)
     wanted = {level.name: level.value for level in until}
-    for result in _levels(search):
+    for result in _levels(search) if allowed is None else _evicting_levels(search):
         if result.name in wanted and wanted[result.name] != result.value:
             break
     return tuple(search.results)
@@ -432,7 +495,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     for d in ranks if ledger.owned else ():
         if steered:
             ledger.open(d, -1)
-        if any(ledger.rules.unit_rank[u] <= d for u, _ in ledger.kept):
+        if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
         yield from _deficits(search, d, names[d])
         yield search.maximise(f"in-share.start>={names[d]}", ledger.start_value(d, own=True))
@@ -447,9 +510,63 @@ def _levels(search: Search) -> Iterator[LevelResult]:
         if worth.variables:
             yield search.maximise(f"grow>={names[d]}", worth, rank=d)
     yield search.maximise("disruption", Terms())
+    yield from _preferences(search)
+
+
+def _evicting_levels(search: Search) -> Iterator[LevelResult]:
+    """The skeleton of formulation.md 8: whoever starts first, then the least harm, growth last."""
+    ledger, evictions = search.ledger, search.ledger.evictions
+    assert evictions is not None
+    starting, names = _ranks(ledger), ledger.rules.rank_names
+    last = starting[-1] if starting else -1
+    enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
+    steered = search.floor is not None and not enabling
+    keeping = evictions.ranks()
+    ranks = sorted({*starting, *keeping})
+    search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
+    ledger.close_growth()
+    for d in ranks if ledger.owned else ():
+        if steered:
+            ledger.open(d, -1)
+        if any(rank <= d for _, _, rank in ledger.kept):
+            yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
+        if d in starting:
+            yield from _deficits(search, d, names[d])
+            yield search.maximise(f"in-share.start>={names[d]}", ledger.start_value(d, own=True))
+    for d in evictions.ranks(RECLAIM):
+        yield search.maximise(f"in-share.spare>={names[d]}", evictions.keep_value(d, RECLAIM))
+    for d in ranks:
+        if steered:
+            ledger.open(last, d)
+        if d in keeping:
+            yield search.maximise(f"keep>={names[d]}", evictions.keep_value(d))
+        if d in starting:
+            yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
+    if steered:
+        ledger.open(last, last)
+    yield search.maximise("disruption.gangs", evictions.gangs())
+    one = np.ones(len(ledger.problem.victims.holder), np.int64)
+    yield search.maximise("disruption.pods", evictions.pods(one))
+    yield search.maximise("disruption.whom", evictions.pods(evictions.whom()))
+    yield search.maximise("disruption.time", evictions.pods(ledger.problem.victims.minutes))
+    ledger.open_growth()
+    for d in starting:
+        for own in (True, False) if ledger.owned else (False,):
+            worth = ledger.growth_worth(d, own=own)
+            if worth.variables:
+                yield search.maximise(f"{'in-share.' * own}grow>={names[d]}", worth)
+    yield from _preferences(search)
+
+
+def _preferences(search: Search) -> Iterator[LevelResult]:
+    """What decides between plans that are equal in all that matters."""
+    ledger = search.ledger
     load = ledger.largest_load() if ledger.owned else None
     if load is not None:
         yield search.maximise("balance", Terms.of(load, -1), best_effort=True)
+    promised = ledger.promised_value()
+    if promised.variables:
+        yield search.maximise("promised", promised, best_effort=True)
     yield search.maximise("order", ledger.order_value(), best_effort=True)
 
 
@@ -496,4 +613,6 @@ def _plan(search: Search) -> Plan:
             else:
                 queue[-1][1] = pods - take
     table = np.array(rows, np.int64).reshape(-1, 3)
-    return Plan(table[:, 0], table[:, 1], table[:, 2])
+    evictions = search.ledger.evictions
+    going = np.array(evictions.causes(search.value) if evictions is not None else [], np.int64).reshape(-1, 3)
+    return Plan(table[:, 0], table[:, 1], table[:, 2], going[:, 0], going[:, 1], going[:, 2])

@@ -58,6 +58,18 @@ class Terms:
         out.extend(self, factor)
         return out
 
+    def collected(self) -> Terms:
+        """The same expression with every variable once."""
+        found: dict[int, int] = {}
+        by_index: dict[int, cp_model.IntVar] = {}
+        for variable, coefficient in zip(self.variables, self.coefficients, strict=True):
+            found[variable.index] = found.get(variable.index, 0) + coefficient
+            by_index[variable.index] = variable
+        out = Terms.const(self.constant)
+        for index, coefficient in found.items():
+            out.add(by_index[index], coefficient)
+        return out
+
     def in_steps(self, step: int) -> Terms:
         """The expression in whole steps; exact while the step divides its coefficients, else each is rounded down."""
         out = Terms()

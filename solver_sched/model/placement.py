@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ortools.sat.python import cp_model
 
+from solver_sched.model.evictions import potential
 from solver_sched.model.linear import Terms, at_most, total, upper, weighted
 from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
@@ -30,6 +31,11 @@ class Placement:
     def __init__(self, ledger: Ledger | Totals) -> None:
         self.ledger = ledger
         self.problem, self.rules, self.model = ledger.problem, ledger.rules, ledger.model
+        self.evictions = ledger.evictions
+        self.node_of: dict[int, int] = {}
+        if self.evictions is not None:
+            for n in np.flatnonzero(self.evictions.usable).tolist():
+                self.node_of[int(self.problem.node_class[n])] = n
         self.limit = self._limits()
         self.var: dict[tuple[int, int], cp_model.IntVar] = {
             (int(s), int(c)): self.model.new_int_var(0, int(self.limit[s, c]), "")
@@ -56,12 +62,15 @@ class Placement:
             np.int64,
         )
         out = np.zeros((len(p.request), len(p.class_size)), np.int64)
+        room = p.class_free.copy()
+        for c in self.node_of:
+            room[c] += potential(self.evictions, self.node_of[c]) if self.evictions is not None else 0
         for s, request in enumerate(p.request):
             if wanted[s] <= 0 or not len(p.class_size):
                 continue
             asked = request > 0
             per_node = (
-                (p.class_free[:, asked] // request[asked]).min(axis=1)
+                (np.maximum(room[:, asked], 0) // request[asked]).min(axis=1)
                 if asked.any()
                 else np.full(len(p.class_size), NODE_LIMIT)
             )
@@ -84,10 +93,13 @@ class Placement:
         For any step d, floor(request / d) pods' worth per pod sums to at most floor(free / d) on every node (a
         superadditive function of the row); with d the requests themselves this cuts off most sums that do not pack.
         """
-        p = self.problem
+        p, implied = self.problem, self.problem.implied
         for c, shapes in self.of_class.items():
+            if c in self.node_of:
+                self._freed_capacity(c, shapes)
+                continue
             size = int(p.class_size[c])
-            for r in range(len(p.total)):
+            for r in np.flatnonzero(~implied[c]).tolist():
                 free = int(p.class_free[c, r])
                 requests = p.request[shapes, r].tolist()
                 rows: dict[tuple[int, ...], int] = {}
@@ -99,6 +111,23 @@ class Placement:
                     for s, count in zip(shapes, counts, strict=True):
                         row.add(self.var[s, c], count)
                     at_most(self.model, row, size * most)
+
+    def _freed_capacity(self, c: int, shapes: list[int]) -> None:
+        """C12 of one node."""
+        assert self.evictions is not None
+        p, going = self.problem, self.evictions.on_node(self.node_of[c])
+        for r in np.flatnonzero(~p.implied[c]).tolist():
+            free, row = int(p.class_free[c, r]), Terms()
+            for s in shapes:
+                row.add(self.var[s, c], int(p.request[s, r]))
+            if not row.variables or row.span() <= free:
+                continue
+            if free < 0:
+                something = self._presence([self.var[s, c] for s in shapes if p.request[s, r]])
+                row.add(something, -free)
+            for v, gone in going:
+                row.extend(gone, -int(p.victims.request[v, r]))
+            at_most(self.model, row, max(free, 0))
 
     # -- domain rules -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from solver_sched.plugins.plugin import Plugin, QueueCeiling, Violation
 from solver_sched.problem.arrays import Ints, Plan, Problem
+from solver_sched.problem.entrance import Entrance, QueueRoom, Voter
 from solver_sched.problem.shares import Demand, ceiling_excess, ceiling_room, explicit
 
 
@@ -24,6 +25,12 @@ class Capacity(Plugin):
 
     def ceiling(self, problem: Problem) -> QueueCeiling | None:
         return QueueCeiling(ceiling_room(problem), problem.queue_guarantee)
+
+    def reclaims(self) -> bool:
+        return self.conf.on("reclaimable")
+
+    def voter(self, entrance: Entrance) -> Voter:
+        return QueueRoom(entrance)
 
     def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
         for queue, message in ceiling_excess(problem, plan):

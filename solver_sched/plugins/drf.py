@@ -21,5 +21,12 @@ def band_weight(position: int, reach: int) -> int:
 class Drf(Plugin):
     name = "drf"
 
+    def ends_gangs(self) -> bool | None:
+        """Volcano asks drf, in a later tier, where gang spares everybody (framework/session_plugins.go)."""
+        return True if self.conf.on("preemptable") else None
+
+    def takes_surplus_of_equals(self) -> bool:
+        return self.conf.on("preemptable")
+
     def share_bands(self, problem: Problem) -> bool:
         return self.conf.on("jobOrder")

@@ -23,12 +23,18 @@ class Gang(Plugin):
         """(J,) minMember, unless `enableJobReady` is off (then every job starts with one pod)."""
         return problem.job_min if self.conf.on("jobReady") else None
 
+    def starving(self) -> bool:
+        return self.conf.on("jobStarving")
+
+    def ends_gangs(self) -> bool | None:
+        return not self.conf.on("preemptable")
+
     def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
         if not self.conf.on("jobReady"):
             return
         placed = plan.placed(problem)
         new = np.bincount(problem.set_job, weights=placed, minlength=len(problem.job_min)).astype(np.int64)
-        waiting = waiting_for_backfill(problem, self.policy.runs("backfill"))
+        waiting = waiting_for_backfill(problem, self.policy.places(best_effort=True))
         for j in np.flatnonzero(new):
             have = int(problem.job_ready[j] + new[j] + waiting[j])
             if have < problem.job_min[j]:

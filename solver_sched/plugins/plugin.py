@@ -14,6 +14,7 @@ import numpy as np
 
 from solver_sched.policy import PluginConf, Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
+from solver_sched.problem.entrance import Entrance, Voter
 from solver_sched.problem.shares import Demand
 
 
@@ -81,6 +82,14 @@ class Plugin:
         """A key per job, (J,), larger starts first. Keys of plugins combine in tier order."""
         return None
 
+    def age_limit(self) -> int:
+        """Seconds after which a job that names no limit ranks above its priority, 0 = the policy's `maxWait`."""
+        return 0
+
+    def voter(self, entrance: Entrance) -> Voter | None:
+        """A say in which groups `enqueue` lets in, unless `enableJobEnqueued` is off."""
+        return None
+
     def deserved(self, problem: Problem, wanted: Demand) -> Ints | None:
         """What each queue is entitled to, (Q, R) in problem units."""
         return None
@@ -88,6 +97,26 @@ class Plugin:
     def ceiling(self, problem: Problem) -> QueueCeiling | None:
         """What each queue may never exceed with new pods."""
         return None
+
+    def spares(self, problem: Problem) -> Bools | None:
+        """Victim sets that this rule keeps from going, (V,)."""
+        return None
+
+    def starving(self) -> bool:
+        """Whether a job whose minimum is missing may make others give way (`enableJobStarving`)."""
+        return False
+
+    def ends_gangs(self) -> bool | None:
+        """Whether preempt may end a gang whole; None = no opinion. One that lets it is enough."""
+        return None
+
+    def takes_surplus_of_equals(self) -> bool:
+        """Whether what runs above a minimum gives way to a gang of the same priority."""
+        return False
+
+    def reclaims(self) -> bool:
+        """Whether shares give a right to take from other queues (`enableReclaimable`)."""
+        return False
 
     def share_bands(self, problem: Problem) -> bool:
         """True: growth goes to the jobs of smallest dominant share first (drf)."""

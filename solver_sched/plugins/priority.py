@@ -12,3 +12,6 @@ class Priority(Plugin):
     def rank(self, problem: Problem) -> Ints | None:
         """(J,) the job's priority, unless `enableJobOrder` is off."""
         return problem.job_priority if self.conf.on("jobOrder") else None
+
+    def starving(self) -> bool:
+        return self.conf.on("jobStarving")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -42,9 +42,11 @@ class Rules:
     forbidden_by: predicate code -> (S, K); forbidden (S, K): any of them, or no action places the shape.
     domain_rules: the domain rules that apply. minimum, need (J,); role_need (O,): members still missing.
     rank (J,): 0 is the highest; rank_names: name of each rank as levels print it, highest first; unit_rank (U,): rank
-    whose level first counts the unit (running work of priority p counts from p on).
+    whose level first counts the unit (running work of priority p counts from p on). holder_rank, surplus_rank (H,):
+    the same for the minimum of a holder and for what runs above it.
     demand: what could start. deserved (Q, R) or None without an entitling plugin; contended (R,) is all False then.
-    canonical (T,): pods of the set in the canonical minimum. start_value (J,), pod_value (T,), unit_value (U,).
+    canonical (T,): pods of the set in the canonical minimum. start_value (J,), pod_value (T,), unit_value (U,),
+    victim_value (V,) of one pod. spared (V,): a plugin keeps the set from going.
     worth (T,): pieces of growth worth. age (J,): 0..15, oldest highest.
     """
 
@@ -59,6 +61,8 @@ class Rules:
     rank: Ints
     rank_names: tuple[str, ...]
     unit_rank: Ints
+    holder_rank: Ints
+    surplus_rank: Ints
     demand: Demand
     deserved: Ints | None
     contended: Bools
@@ -68,6 +72,8 @@ class Rules:
     start_value: Ints
     pod_value: Ints
     unit_value: Ints
+    victim_value: Ints
+    spared: Bools
     worth: tuple[tuple[Worth, ...], ...]
     age: Ints
     scores: NodeScores
@@ -85,7 +91,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
 
     minimums = [answer for plugin in plugins if (answer := plugin.minimum(problem)) is not None]
     minimum = minimums[0] if minimums else np.ones_like(problem.job_min)
-    need = np.maximum(0, minimum - problem.job_ready - waiting_for_backfill(problem, policy.runs("backfill")))
+    need = np.maximum(0, minimum - problem.job_ready - waiting_for_backfill(problem, policy.places(best_effort=True)))
     role_need = np.maximum(0, problem.role_min - problem.role_ready) if minimums else np.zeros_like(problem.role_min)
     # roles may lack more than the whole: two of one role run where two of another are missing
     need = np.maximum(need, np.bincount(problem.role_job, weights=role_need, minlength=len(need)).astype(np.int64))
@@ -95,7 +101,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
 
-    rank, names, unit_rank = _ranks(problem, policy, plugins)
+    ranks = _ranks(problem, policy, plugins)
     canonical = _canonical_minimum(problem, need, role_need)
     values = _Values(problem, grain)
     whole = problem.job_held.copy()
@@ -113,9 +119,11 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         minimum=minimum,
         need=need,
         role_need=role_need,
-        rank=rank,
-        rank_names=names,
-        unit_rank=unit_rank,
+        rank=ranks.rank,
+        rank_names=ranks.names,
+        unit_rank=ranks.unit,
+        holder_rank=ranks.holder,
+        surplus_rank=ranks.surplus,
         demand=wanted,
         deserved=deserved,
         contended=contended,
@@ -125,33 +133,73 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         start_value=start_value,
         pod_value=pod_value,
         unit_value=values.of(problem.unit_request),
+        victim_value=values.of(problem.victims.request),
+        spared=_spared(problem, plugins),
         worth=_growth_worth(problem, canonical, start_value, pod_value, age, fair),
         age=age,
         scores=_scores(problem, plugins),
     )
 
 
+def _spared(problem: Problem, plugins: tuple[Plugin, ...]) -> Bools:
+    out = np.zeros(len(problem.victims.holder), bool)
+    for plugin in plugins:
+        mask = plugin.spares(problem)
+        if mask is not None:
+            out = out | mask
+    return out
+
+
 def _no_action(problem: Problem, policy: Policy) -> Bools:
-    """(S, K) shapes that no listed action places: `backfill` places request-less pods, `allocate` all others (C10)."""
-    placed = np.where(problem.shape_best_effort, policy.runs("backfill"), policy.runs("allocate"))
+    """(S, K) shapes that no listed action places (C10)."""
+    placed = np.where(problem.shape_best_effort, policy.places(best_effort=True), policy.places(best_effort=False))
     return np.repeat(~placed.astype(bool)[:, None], problem.kinds, axis=1)
 
 
-def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> tuple[Ints, tuple[str, ...], Ints]:
+def age_limit(policy: Policy, plugins: Sequence[Plugin]) -> int:
+    """Seconds after which a job that names no limit of its own ranks above its priority."""
+    return next((limit for plugin in plugins if (limit := plugin.age_limit())), policy.solve.max_wait_seconds)
+
+
+class _Ranks(NamedTuple):
+    """Rank of each job (J,), unit (U,), holder and surplus of a holder (H,); names of all ranks, highest first."""
+
+    rank: Ints
+    names: tuple[str, ...]
+    unit: Ints
+    holder: Ints
+    surplus: Ints
+
+
+def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> _Ranks:
     """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit."""
     keys = [answer for plugin in plugins if (answer := plugin.rank(problem)) is not None]
     key = keys[0] if keys else np.zeros_like(problem.job_priority)
-    limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, policy.solve.max_wait_seconds)
+    limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, age_limit(policy, plugins))
     aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0)
-    pairs = sorted({(int(k), bool(a)) for k, a in zip(key, aged, strict=True)}, reverse=True)
+    own = list(zip(key.tolist(), aged.astype(int).tolist(), strict=True))
+    holders = problem.victims.priority.tolist() if keys else [0] * len(problem.victims.priority)
+    # with victims their priorities are ranks too; what runs above a minimum may stand just below its priority
+    steps = {*own, *((p, 0) for p in holders)}
+    v = problem.victims
+    loose = (~v.broken & (v.running > v.minimum)).tolist()
+    if policy.preempts and any(plugin.takes_surplus_of_equals() for plugin in plugins):
+        steps |= {(p, -1) for p, apart in zip(holders, loose, strict=True) if apart}
+    pairs = sorted(steps, reverse=True)
     row = {pair: d for d, pair in enumerate(pairs)}
-    rank = np.array([row[int(k), bool(a)] for k, a in zip(key, aged, strict=True)], np.int64)
     unit_key = problem.unit_priority if keys else np.zeros_like(problem.unit_priority)
     # a unit of priority p counts in "at least p" and below: the first rank whose priority is at most p
-    unit_rank = np.array(
-        [next((d for d, (k, _) in enumerate(pairs) if k <= u), len(pairs)) for u in unit_key], np.int64
+    first = {
+        p: next((d for d, (k, _) in enumerate(pairs) if k <= p), len(pairs)) for p in {*unit_key.tolist(), *holders}
+    }
+    surplus = [row.get((p, -1), first[p]) if apart else first[p] for p, apart in zip(holders, loose, strict=True)]
+    return _Ranks(
+        rank=np.array([row[pair] for pair in own], np.int64),
+        names=tuple(f"{p}{'-' if a < 0 else '+' * a}" for p, a in pairs),
+        unit=np.array([first[p] for p in unit_key.tolist()], np.int64),
+        holder=np.array([first[p] for p in holders], np.int64),
+        surplus=np.array(surplus, np.int64),
     )
-    return rank, tuple(f"{k}+" if a else str(k) for k, a in pairs), unit_rank
 
 
 def _canonical_minimum(problem: Problem, need: Ints, role_need: Ints) -> Ints:

@@ -55,8 +55,7 @@ _PACK = Argument("integer", 1, 0, otherwise_default=True)
 _SWITCHED_ON = Argument("boolean", True)
 _ANY = Argument("any", inert=True)
 _ERROR_CACHE = {"predicateErrorCacheEnable": Argument("boolean", True, inert=True)}
-_NO_EVICTIONS = "comes with evictions; nothing is evicted yet"
-_ADMITS_ALL = "every pending group is admitted"
+_NO_EVICTIONS = "not modelled; nothing is moved"
 _HOOKS = (
     *("onSessionOpen", "onSessionClose", "predicate", "prioritize", "preemptable", "reclaimable", "queueOverused"),
     *("jobEnqueueable", "jobEnqueued", "jobReady", "allocateFunc", "deallocateFunc"),
@@ -68,8 +67,7 @@ ACTIONS: Mapping[str, Entry] = {
     "allocate": Entry(arguments=_ERROR_CACHE),
     "backfill": Entry(arguments=_ERROR_CACHE),
     "preempt": Entry(
-        _NO_EVICTIONS,
-        {
+        arguments={
             **_ERROR_CACHE,
             "enableTopologyAwarePreemption": Argument("boolean", False, inert=True),
             "topologyAwarePreemptWorkerNum": Argument("integer", 16, 1, inert=True),
@@ -78,14 +76,12 @@ ACTIONS: Mapping[str, Entry] = {
             "maxCandidateNodesAbsolute": Argument("integer", 100, 0, inert=True),
         },
     ),
-    "reclaim": Entry(_NO_EVICTIONS, _ERROR_CACHE),
+    "reclaim": Entry(arguments=_ERROR_CACHE),
     "gangpreempt": Entry(
-        _NO_EVICTIONS,
-        {"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
+        arguments={"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
     ),
     "gangreclaim": Entry(
-        _NO_EVICTIONS,
-        {"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
+        arguments={"maxDomains": _weight(8, inert=True), "allowWholeBundle": Argument("boolean", True, inert=True)},
     ),
     "shuffle": Entry(_NO_EVICTIONS),
     "consolidation": Entry(_NO_EVICTIONS),
@@ -97,7 +93,7 @@ ACTIONS: Mapping[str, Entry] = {
 PLUGINS: Mapping[str, Entry] = {
     "gang": Entry(),
     "priority": Entry(),
-    "conformance": Entry("nothing is evicted yet, so system pods are safe without it", moot=True),
+    "conformance": Entry(),
     "drf": Entry(inert_switches={"hierarchy": "hierarchical shares are not modelled; queues follow proportion"}),
     "proportion": Entry(),
     "capacity": Entry(
@@ -151,20 +147,15 @@ PLUGINS: Mapping[str, Entry] = {
             "binpack.resources.*": _PACK,
         }
     ),
-    "overcommit": Entry(
-        _ADMITS_ALL, {"overcommit-factor": Argument("number", "1.2", 1, otherwise_default=True, inert=True)}
-    ),
-    "sla": Entry(
-        "waiting jobs age by the annotation sla-waiting-time or solver.maxWait",
-        {"sla-waiting-time": Argument("duration", inert=True)},
-    ),
+    "overcommit": Entry(arguments={"overcommit-factor": Argument("number", "1.2", 1, otherwise_default=True)}),
+    "sla": Entry(arguments={"sla-waiting-time": Argument("duration", "0s")}),
     "tdm": Entry(
         "revocable nodes count as ordinary nodes",
         {"tdm.revocable-zone.*": Argument("string", inert=True), "tdm.evict.period": Argument("duration", inert=True)},
     ),
-    "resourcequota": Entry(_ADMITS_ALL),
-    "pdb": Entry("nothing is evicted yet, so no disruption budget is touched", moot=True),
-    "cdp": Entry("nothing is evicted yet, so no cool-down is broken", moot=True),
+    "resourcequota": Entry(),
+    "pdb": Entry("disruption budgets are always kept", moot=True),
+    "cdp": Entry(arguments={"cooldown-time": Argument("duration", "0s")}),
     "nodegroup": Entry(
         "queues are not tied to node groups",
         {
@@ -185,7 +176,7 @@ PLUGINS: Mapping[str, Entry] = {
         },
     ),
     "rescheduling": Entry(
-        "nothing is evicted yet, so nothing is rescheduled",
+        "nothing is moved by measured load",
         {
             "interval": Argument("duration", inert=True),
             "metricsPeriod": Argument("duration", inert=True),

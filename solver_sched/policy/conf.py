@@ -217,7 +217,8 @@ class SolveSettings:
     waited longer ranks just above its own priority, unless its `sla-waiting-time` says otherwise.
 
     `time_limit_seconds`: wall seconds of one cycle, None = the caller's. `stale_grace_seconds`: how long a gang below
-    its minimum is left alone.
+    its minimum is left alone. `reserve`: for how many of the first blocked jobs room is kept, 0 = for none
+    (formulation.md 10).
     """
 
     seed: int = 0
@@ -225,6 +226,7 @@ class SolveSettings:
     max_wait_seconds: int = 3600
     time_limit_seconds: float | None = None
     stale_grace_seconds: int = 60
+    reserve: int = 1
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,21 @@ class Policy:
 
     def runs(self, action: str) -> bool:
         return action in self.actions
+
+    @property
+    def preempts(self) -> bool:
+        return self.runs("preempt") or self.runs("gangpreempt")
+
+    @property
+    def reclaims(self) -> bool:
+        return self.runs("reclaim") or self.runs("gangreclaim")
+
+    def places(self, *, best_effort: bool) -> bool:
+        """Some action places such pods: `backfill` request-less ones, `allocate` all others; without `allocate` an
+        evicting action does it alone, and only nominates.
+        """
+        alone = (self.preempts or self.reclaims) and not self.runs("allocate")
+        return alone or self.runs("backfill" if best_effort else "allocate")
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """What the policy names that has no effect yet: (`action preempt`, what happens instead)."""
@@ -293,6 +310,7 @@ class Policy:
             "gap": (self.solve.gap, defaults.gap),
             "maxWait": (self.solve.max_wait_seconds, defaults.max_wait_seconds),
             "staleGracePeriod": (self.solve.stale_grace_seconds, defaults.stale_grace_seconds),
+            "reserve": (self.solve.reserve, defaults.reserve),
         }
         out: dict[str, Any] = {
             "name": self.name,

@@ -32,7 +32,10 @@ _SOLVER = {
     "gap": Argument("number", "1e-4", 0),
     "maxWait": Argument("duration", "1h"),
     "staleGracePeriod": Argument("duration", "60s"),
+    "reserve": Argument("integer", 1, 0),
 }
+MOST_RESERVED = 32
+"""Flux schedules at most so many jobs of its queue ahead by default (flux-sched, queue-depth)."""
 _SWITCH_NAMES = {name.lower(): name for name in SWITCHES}
 
 
@@ -355,6 +358,8 @@ class _Reading:
             self.wrong("solver.timeLimit", "must be a duration above 0s")
         if found.get("gap", 0) >= 1:
             self.wrong("solver.gap", f"must be a number from 0 to below 1, is {float(found['gap'])}")
+        if found.get("reserve", 0) > MOST_RESERVED:
+            self.wrong("solver.reserve", f"must be an integer from 0 to {MOST_RESERVED}, is {found['reserve']}")
         plain = SolveSettings()
         return SolveSettings(
             seed=found.get("seed", plain.seed),
@@ -362,4 +367,5 @@ class _Reading:
             max_wait_seconds=int(found.get("maxWait", plain.max_wait_seconds)),
             time_limit_seconds=float(found["timeLimit"]) if "timeLimit" in found else None,
             stale_grace_seconds=int(found.get("staleGracePeriod", plain.stale_grace_seconds)),
+            reserve=found.get("reserve", plain.reserve),
         )

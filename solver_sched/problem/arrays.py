@@ -14,7 +14,7 @@ Names do not occur here; `Index` translates rows back and is read by `actions` a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ATTACH_PREFIX = "attachable-volumes-"
+RESERVED_PREFIX = "solver-sched.io/reserved-"
+"""Columns of room that reservations leave (formulation.md C17): `<prefix><reservation>/<resource>`."""
 NO_LIMIT = np.int64(2**62)
 """Capability of a resource that a queue does not limit."""
 
@@ -95,13 +97,73 @@ DomainRule = AtMostOne | Exclude | Require | SpreadRule
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Victims:
+    """Running work that may have to make room (formulation.md 8). Axes: H holders, V victim sets, W roles, B budgets.
+
+    A *holder* is a running job with a pod that may go. A *victim set* is running pods of one holder on one node that no
+    rule can tell apart. Pods that never go (other schedulers', terminating, `preemptable: false`) are in no set.
+
+    Holders
+        queue, priority (H,). minimum: pods that must run while the job runs, minMember less the succeeded ones.
+        running: pods that run, those that never go included. held, minimum_held (H, R): by all of them; by those of
+        the canonical minimum. job: row in J of the group's pending pods, -1 = none. created (s).
+        broken: running < minimum. stale: broken for longer than the grace period.
+        unit_row: row in U of the minimum, -1 = none (minimum 0, broken). beyond_holder, beyond_unit, beyond_count
+        (X,): the single units beyond it, rows in U; beyond_open: those of them that may go;
+        beyond_alike: all running pods of the holder with that request.
+    Roles whose minimum binds
+        role_holder, role_min, role_running (W,).
+    Victim sets
+        holder, node, role (row in W, -1 = none), count, priority (of the pod), seconds (run so far, since the pod
+        started; 2^40 if unknown), cooldown (s, of its own), minutes (lost with a pod, in powers of two). system: of
+        kube-system or of a system priority class. (V,)
+        request (V, R).
+    Budgets
+        allowed (B,): evictions left. member (V, B): the set is under the budget.
+    """
+
+    queue: Ints
+    priority: Ints
+    minimum: Ints
+    running: Ints
+    held: Ints
+    minimum_held: Ints
+    job: Ints
+    created: Ints
+    broken: Bools
+    stale: Bools
+    unit_row: Ints
+    beyond_holder: Ints
+    beyond_unit: Ints
+    beyond_count: Ints
+    beyond_open: Ints
+    beyond_alike: Ints
+    role_holder: Ints
+    role_min: Ints
+    role_running: Ints
+    holder: Ints
+    node: Ints
+    role: Ints
+    count: Ints
+    pod_priority: Ints
+    seconds: Ints
+    cooldown: Ints
+    minutes: Ints
+    system: Bools
+    request: Ints
+    allowed: Ints
+    member: Bools
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Problem:
     """Resources
         resources (R,): their names, which plugin arguments refer to (`binpack.resources.<name>`).
         total (R,): allocatable of the whole cluster. Units: `cluster.objects.Resources`. `pods` is row `pods_row`.
         grain (R,): greatest common divisor of all requests, >= 1; placing changes a sum only in multiples of it.
     Nodes
-        node_alloc (N, R), node_free (N, R): exact; free may be negative on an over-full node.
+        node_alloc (N, R), node_free (N, R): exact; free may be negative on an over-full node. What terminating pods
+        still hold counts as free: it is on its way; node_releasing (N, R) is that part.
         node_usable (N,): False = refuses every newcomer (over-full in some resource counts as free 0 there, not here).
         node_kind (N,): static kind. node_class (N,): class, -1 = fits no pending shape.
         class_size (C,), class_kind (C,), class_free (C, R): free of each node of the class, >= 0, cut down to what
@@ -116,14 +178,16 @@ class Problem:
     Jobs
         job_queue, job_priority, job_min (minMember), job_ready (pods that count already: bound, running, succeeded),
         job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`).                                All (J,).
-        job_held (J, R): what the ready pods of the job hold.
+        job_held (J, R): what the ready pods of the job hold. job_polite: a pending pod must
+        not preempt; job_promised: a pending pod is nominated to a node. (J,)
         role_job, role_min, role_ready (O,): `minTaskMember`, left out where its sum exceeds minMember.
     Queues
         queue_weight (Q,), queue_capability (Q, R) NO_LIMIT = none, queue_deserved (Q, R) -1 = not given,
         queue_guarantee (Q, R), queue_used (Q, R): by running pods.
-        foreign (R,): held by pods that belong to no queue.
+        queue_priority (Q,) `spec.priority`, queue_reclaimable (Q,). foreign (R,): held by pods that belong to no queue.
     Running units
         unit_queue, unit_priority, unit_count: identical units; (U,). unit_request (U, R): one unit.
+    victims: running work that may have to make room.
     now: s.
     """
 
@@ -133,6 +197,7 @@ class Problem:
     pods_row: int
     node_alloc: Ints
     node_free: Ints
+    node_releasing: Ints
     node_kind: Ints
     node_class: Ints
     class_size: Ints
@@ -155,6 +220,8 @@ class Problem:
     job_created: Ints
     job_age_limit: Ints
     job_held: Ints
+    job_polite: Bools
+    job_promised: Bools
     role_job: Ints
     role_min: Ints
     role_ready: Ints
@@ -163,12 +230,24 @@ class Problem:
     queue_deserved: Ints
     queue_guarantee: Ints
     queue_used: Ints
+    queue_priority: Ints
+    queue_reclaimable: Bools
     foreign: Ints
     unit_queue: Ints
     unit_priority: Ints
     unit_count: Ints
     unit_request: Ints
+    victims: Victims
     now: int
+
+    def after(self, plan: Plan) -> Problem:
+        """The same problem when the victims of `plan` have gone."""
+        if not len(plan.victim):
+            return self
+        v, used = self.victims, self.queue_used.copy()
+        queue = v.queue[v.holder[plan.victim]]
+        np.subtract.at(used, queue, plan.out[:, None] * v.request[plan.victim])
+        return replace(self, node_free=self.node_free + plan.freed(self), queue_used=used)
 
     @property
     def kinds(self) -> int:
@@ -176,9 +255,23 @@ class Problem:
         return int(self.node_kind.max(initial=-1)) + 1
 
     @property
+    def implied(self) -> Bools:
+        """(C, R) rows of C17 that say no more than C1: nothing of the resource is kept on nodes of the class."""
+        out = np.zeros(self.class_free.shape, bool)
+        column = {name: r for r, name in enumerate(self.resources)}
+        for name, r in column.items():
+            if name.startswith(RESERVED_PREFIX):
+                whole = self.class_free[:, column[name.removeprefix(RESERVED_PREFIX).partition("/")[2]]]
+                out[:, r] = self.class_free[:, r] >= whole // self.grain[r] * self.grain[r]
+        return out
+
+    @property
     def slots(self) -> Bools:
-        """(R,) resources that are places on a node and no share of a cluster: pod slots, volume attachments."""
-        return np.array([name == "pods" or name.startswith(ATTACH_PREFIX) for name in self.resources], bool)
+        """(R,) resources that are places on a node and no share of a cluster: pod slots, volume attachments, room that
+        reservations leave.
+        """
+        places = (ATTACH_PREFIX, RESERVED_PREFIX)
+        return np.array([name == "pods" or name.startswith(places) for name in self.resources], bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +288,8 @@ class Member:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Index:
-    """Rows back to names. `set_pods[t]` are pod keys in task order; `held` maps group (or lone pod) key -> reason
+    """Rows back to names. `set_pods[t]` are pod keys in task order, `victim_pods[v]` those of a victim set, last in
+    task order first; `holders` group (or lone pod) keys; `held` maps group (or lone pod) key -> reason
     (code, message) for what must not be decided on now and so has no row; `nominated` maps pod key ->
     node row. `members`: every job there is, sorted by name.
     """
@@ -206,18 +300,46 @@ class Index:
     queues: tuple[str, ...]
     roles: tuple[str, ...]
     set_pods: tuple[tuple[str, ...], ...]
+    holders: tuple[str, ...]
+    victim_pods: tuple[tuple[str, ...], ...]
     held: Mapping[str, tuple[str, str]]
     nominated: Mapping[str, int]
     members: tuple[Member, ...]
 
 
+PREEMPT, RECLAIM, MOVE = 0, 1, 2
+"""Why a victim goes: `Plan.cause`."""
+
+
+def _none() -> Ints:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """Where pending pods go: `count[i]` pods of pod set `pod_set[i]` on node `node[i]`. All (P,), counts > 0."""
+    """Where pending pods go: `count[i]` pods of pod set `pod_set[i]` on node `node[i]`. All (P,), counts > 0.
+    Who makes room: `out[i]` pods of victim set `victim[i]` because of `cause[i]`. All (E,), out > 0.
+    """
 
     pod_set: Ints
     node: Ints
     count: Ints
+    victim: Ints = field(default_factory=_none)
+    out: Ints = field(default_factory=_none)
+    cause: Ints = field(default_factory=_none)
+
+    def evicted(self, problem: Problem, cause: int | None = None) -> Ints:
+        """Pods that go per victim set (V,), of one cause or of all."""
+        chosen = slice(None) if cause is None else self.cause == cause
+        size = len(problem.victims.holder)
+        return np.bincount(self.victim[chosen], weights=self.out[chosen], minlength=size).astype(np.int64)
+
+    def freed(self, problem: Problem) -> Ints:
+        """Room that victims leave (N, R)."""
+        out = np.zeros_like(problem.node_free)
+        v = problem.victims
+        np.add.at(out, v.node[self.victim], self.out[:, None] * v.request[self.victim])
+        return out
 
     def placed(self, problem: Problem) -> Ints:
         """Pods placed per pod set (T,)."""

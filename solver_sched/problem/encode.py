@@ -15,9 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
+from solver_sched.problem import reservations
 from solver_sched.problem.arrays import NO_LIMIT, Index, Ints, Member, Problem
 from solver_sched.problem.domain_rules import class_columns
 from solver_sched.problem.placement import Placement, place
+from solver_sched.problem.reservations import Reservation
+from solver_sched.problem.victims import Rows, RunningJob, victims
 from solver_sched.quantity import parse_duration
 from solver_sched.snapshot import Snapshot
 
@@ -43,24 +46,38 @@ class _Job(NamedTuple):
     pending: list[Pod]
     resident: list[Pod]
     succeeded: list[Pod]
+    terminating: int
 
 
-def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
-    """The problem of one cycle and the names of its rows. Pure; equal snapshots give equal problems."""
+def encode(
+    snapshot: Snapshot,
+    refused: Mapping[str, tuple[str, str]] = {},
+    *,
+    reserved: Sequence[Reservation] = (),
+    evicting: bool = False,
+) -> tuple[Problem, Index]:
+    """The problem of one cycle and the names of its rows. Pure; equal arguments give equal problems.
+
+    `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
+    `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
+    to make room; else `victims` is empty.
+    """
     ours = frozenset(snapshot.scheduler_names)
     known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
     queues = _queues(snapshot)
     jobs = _jobs(snapshot, ours)
     held: dict[str, tuple[str, str]] = {}
     for job in jobs:
-        reason = _hold(job, snapshot, queues)
+        reason = _hold(job, snapshot, queues) or refused.get(job.key)
         if reason is not None:
             held[job.key] = reason
 
     open_jobs = [job for job in jobs if job.key not in held and job.pending]
-    candidates = [pod for job in open_jobs for pod in job.pending if not _pod_hold(pod)]
+    owners = [(job.key, pod) for job in open_jobs for pod in job.pending if not _pod_hold(pod)]
+    candidates = [pod for _, pod in owners]
+    bound = reservations.bound_by(reserved, snapshot, owners)
     on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and not pod.finished]
-    placement = place(snapshot.nodes, candidates, on_node, snapshot)
+    placement = place(snapshot.nodes, candidates, on_node, snapshot, bound)
     pod_held = {candidates[row].key: reason for row, reason in placement.held.items()}
     shape_of = {
         pod.key: int(placement.shape_of[row]) for row, pod in enumerate(candidates) if row not in placement.held
@@ -71,13 +88,15 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
             held[job.key] = next(reason for reason in reasons if reason is not None)
     rows = [job for job in open_jobs if job.key not in held]
 
-    resources = _resource_names(snapshot, placement)
+    resources = _resource_names(snapshot, placement) + reservations.names(reserved)
     column = {name: r for r, name in enumerate(resources)}
     vector = _Vectors(column, _largest_amount(snapshot))
     nodes = _node_arrays(snapshot, on_node, known_nodes, placement, vector)
     request = np.array([vector.of(pod) for pod in placement.representative], np.int64).reshape(-1, len(resources))
     for name, per_shape, _, _ in placement.extra:
         request[:, column[name]] = per_shape
+    of_shape = [bound.get(pod.key, ()) for pod in placement.representative]
+    reservations.fill(reserved, of_shape, column, known_nodes, request, nodes.alloc, nodes.free)
 
     sets = _pod_sets(rows, shape_of)
     queue_row = {name: q for q, name in enumerate(sorted(queues))}
@@ -86,8 +105,10 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
     residents = [(queue_row[job.queue], pod) for job in jobs if job.queue in queue_row for pod in job.resident]
     vector.add(queue_used, (q for q, _ in residents), [pod for _, pod in residents])
     queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
-    foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours] + queueless)
+    foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours and not pod.terminating] + queueless)
     units = _running_units(jobs, queue_row, vector)
+    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, _minimum, _minimum_first)
+    found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of)
     grain = _grain(request)
     node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
 
@@ -99,6 +120,7 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         pods_row=column["pods"],
         node_alloc=nodes.alloc,
         node_free=nodes.free,
+        node_releasing=nodes.releasing,
         node_kind=placement.node_kind.astype(np.int64),
         node_class=node_class,
         class_size=class_size,
@@ -119,8 +141,10 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         job_min=_ints(_minimum(job) for job in rows),
         job_ready=_ints(len(job.resident) + len(job.succeeded) for job in rows),
         job_created=_ints(_created(job, snapshot.now) for job in rows),
-        job_age_limit=_ints(_age_limit(job.group) for job in rows),
+        job_age_limit=_ints(age_limit(job.group) for job in rows),
         job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
+        job_polite=np.array([not all(pod.preempts for pod in job.pending) for job in rows], bool),
+        job_promised=np.array([any(pod.nominated in known_nodes for pod in job.pending) for job in rows], bool),
         role_job=_ints(job_row[job] for job, _ in roles.row),
         role_min=_ints(roles.minimum),
         role_ready=_ints(roles.ready),
@@ -129,11 +153,14 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         queue_deserved=_per_queue(queues, queue_row, column, "deserved", -1),
         queue_guarantee=_per_queue(queues, queue_row, column, "guarantee", 0),
         queue_used=queue_used,
+        queue_priority=_ints(queues[name].priority for name in queue_row),
+        queue_reclaimable=np.array([queues[name].reclaimable for name in queue_row], bool),
         foreign=foreign,
         unit_queue=units.queue,
         unit_priority=units.priority,
         unit_count=units.count,
         unit_request=units.request,
+        victims=found.rows,
         now=snapshot.now,
     )
     held.update({key: reason for key, reason in pod_held.items() if key not in held})
@@ -146,6 +173,8 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         queues=tuple(queue_row),
         roles=tuple(role for _, role in roles.row),
         set_pods=tuple(tuple(pod.key for pod in entry.pods) for entry in sets),
+        holders=found.holders,
+        victim_pods=found.pods,
         held=held,
         nominated={
             pod.key: known_nodes[pod.nominated]
@@ -167,6 +196,12 @@ def encode(snapshot: Snapshot) -> tuple[Problem, Index]:
         ),
     )
     return problem, index
+
+
+def requests(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> Ints:
+    """(len(pods), R) what each pod holds, in the numbers of the problem."""
+    vector = _Vectors({name: r for r, name in enumerate(index.resources)}, _largest_amount(snapshot))
+    return np.array([vector.of(pod) for pod in pods], np.int64).reshape(-1, len(index.resources))
 
 
 def _ints(values: Iterable[int]) -> Ints:
@@ -225,18 +260,19 @@ def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list
     pending: list[Pod] = []
     resident: list[Pod] = []
     succeeded: list[Pod] = []
+    terminating = 0
     for pod in pods:
         if pod.phase == "Succeeded":
             succeeded.append(pod)
         elif pod.terminating or pod.finished:
-            continue
+            terminating += not pod.finished
         elif pod.node is not None or pod.phase == "Running":
             resident.append(pod)
         elif pod.phase in ("Pending", ""):
             pending.append(pod)
     pending.sort(key=_task_order)
     resident.sort(key=_task_order)
-    return _Job(key, group, queue, priority, pending, resident, succeeded)
+    return _Job(key, group, queue, priority, pending, resident, succeeded, terminating)
 
 
 def _task_order(pod: Pod) -> tuple[int, int, int, str]:
@@ -247,7 +283,7 @@ def _task_order(pod: Pod) -> tuple[int, int, int, str]:
     return (-pod.priority, pod.index if pod.index >= 0 else 2**31, len(pod.name), pod.name)
 
 
-def _minimum(job: _Job) -> int:
+def _minimum(job: RunningJob) -> int:
     return job.group.min_member if job.group is not None else 1
 
 
@@ -258,7 +294,7 @@ def _created(job: _Job, now: int) -> int:
     return min((pod.created for pod in job.pending if pod.created), default=now)
 
 
-def _age_limit(group: PodGroup | None) -> int:
+def age_limit(group: PodGroup | None) -> int:
     """`sla-waiting-time` of the group in seconds, 0 = not set. A value that is no duration does not limit."""
     for key in SLA_KEYS:
         if group is not None and key in group.annotations:
@@ -267,8 +303,8 @@ def _age_limit(group: PodGroup | None) -> int:
 
 
 def _hold(job: _Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str, str] | None:
-    """Why nothing of the job may be decided on now, as (code, sentence), or None. Only pending pods matter."""
-    if not job.pending:
+    """Why nothing of the job may be decided on now, as (code, sentence), or None."""
+    if job.group is None and not job.pending:
         return None
     if job.group is None and job.pending[0].group is not None:
         name = job.key.split("/", 1)[1]
@@ -368,13 +404,14 @@ def _resource_names(snapshot: Snapshot, placement: Placement) -> tuple[str, ...]
 class _NodeArrays(NamedTuple):
     alloc: Ints
     free: Ints
+    releasing: Ints
     domains: Ints
 
 
 def _node_arrays(
     snapshot: Snapshot, on_node: Sequence[Pod], row: Mapping[str, int], placement: Placement, vector: _Vectors
 ) -> _NodeArrays:
-    """Allocatable and free per node (N, R), and the domain columns that domain rules need (N, k)."""
+    """Allocatable, free and being freed per node (N, R), and the domain columns that domain rules need (N, k)."""
     alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
     for n, node in enumerate(snapshot.nodes):
         alloc[n, vector.column["pods"]] = DEFAULT_SLOTS
@@ -382,11 +419,26 @@ def _node_arrays(
             alloc[n, vector.column[name]] = min(amount, vector.most)
     used = np.zeros_like(alloc)
     vector.add(used, (row[pod.node or ""] for pod in on_node), on_node)
-    free = alloc - used
+    # room that another scheduler has promised to a pod of its own is as good as taken
+    promised = [pod for pod in snapshot.pods if _promised_elsewhere(pod, snapshot) and pod.nominated in row]
+    vector.add(used, (row[pod.nominated or ""] for pod in promised), promised)
+    releasing = np.zeros_like(alloc)
+    leaving = [pod for pod in on_node if pod.terminating]
+    vector.add(releasing, (row[pod.node or ""] for pod in leaving), leaving)
+    free = alloc - used + releasing
     for name, _, node_free, node_alloc in placement.extra:
         alloc[:, vector.column[name]] = node_alloc
         free[:, vector.column[name]] = node_free
-    return _NodeArrays(alloc, free, class_columns(placement.rules, len(snapshot.nodes)))
+    return _NodeArrays(alloc, free, releasing, class_columns(placement.rules, len(snapshot.nodes)))
+
+
+def _promised_elsewhere(pod: Pod, snapshot: Snapshot) -> bool:
+    return (
+        pod.nominated is not None
+        and pod.node is None
+        and pod.scheduler not in snapshot.scheduler_names
+        and not (pod.finished or pod.terminating)
+    )
 
 
 class _PodSet(NamedTuple):
@@ -444,6 +496,7 @@ class _Units:
     priority: Ints
     count: Ints
     request: Ints
+    row: Mapping[tuple[int, int, bytes], int]
 
 
 def _running_units(jobs: Sequence[_Job], queue_row: Mapping[str, int], vector: _Vectors) -> _Units:
@@ -465,14 +518,15 @@ def _running_units(jobs: Sequence[_Job], queue_row: Mapping[str, int], vector: _
         priority=_ints(key[1] for key in rows),
         count=_ints(rows.values()),
         request=np.frombuffer(b"".join(key[2] for key in rows), np.int64).reshape(-1, width),
+        row={key: u for u, key in enumerate(rows)},
     )
 
 
-def _minimum_first(job: _Job, needed: int) -> list[Pod]:
+def _minimum_first(job: RunningJob, needed: int) -> list[Pod]:
     """Running pods with those that make up the minimum in front: the roles' minimums first, then task order."""
     wanted = dict(job.group.min_task_member) if job.group is not None else {}
     if not wanted or sum(wanted.values()) > needed:
-        return job.resident
+        return list(job.resident)
     front, rest = [], []
     for pod in job.resident:
         if wanted.get(pod.role, 0) > 0:

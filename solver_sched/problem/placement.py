@@ -7,7 +7,7 @@ does. Every predicate is evaluated once per distinct need and on label columns, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
@@ -65,6 +65,7 @@ class _Shape(NamedTuple):
     volumes: VolumeNeeds
     spread: tuple[spread.Constraint, ...]
     rules: PodRules
+    bound: tuple[int, ...]
 
 
 class _Layer(Generic[Array]):
@@ -88,10 +89,17 @@ class _Layer(Generic[Array]):
         return np.stack([row[first] for row in self.rows])[self.of_shape]
 
 
-def place(nodes: Sequence[Node], pending: Sequence[Pod], resident: Sequence[Pod], snapshot: Snapshot) -> Placement:
+def place(
+    nodes: Sequence[Node],
+    pending: Sequence[Pod],
+    resident: Sequence[Pod],
+    snapshot: Snapshot,
+    bound: Mapping[str, tuple[int, ...]] = {},
+) -> Placement:
     """Shapes, kinds, masks and rules of one cycle.
 
     `pending`: pods that may be decided on. `resident`: unfinished pods on one of `nodes`, those being deleted included.
+    `bound`: pod key -> reservations that it must respect, which tell shapes apart and nothing more here.
     Claims, attach limits and namespaces come from `snapshot`. Pure; rows follow the order of the arguments.
     """
     table = NodeTable(nodes)
@@ -109,7 +117,7 @@ def place(nodes: Sequence[Node], pending: Sequence[Pod], resident: Sequence[Pod]
     counted = dict.fromkeys(entry.matcher for pod in free if pod.needs.spread for entry in spread.constraints(pod))
     terms = InterPod(table, free, resident, snapshot, counted)
 
-    shape_of, shapes, representative = _shapes(pending, held, volume_needs, terms)
+    shape_of, shapes, representative = _shapes(pending, held, volume_needs, terms, bound)
     pods = np.bincount(shape_of[shape_of >= 0], minlength=len(shapes)).astype(np.int64)
     affinity = terms.affinity([shape.rules for shape in shapes], pods)
     for row in np.flatnonzero(np.isin(shape_of, list(affinity.held))).tolist():
@@ -146,21 +154,26 @@ def place(nodes: Sequence[Node], pending: Sequence[Pod], resident: Sequence[Pod]
 
 
 def _shapes(
-    pending: Sequence[Pod], held: dict[int, tuple[str, str]], volume_needs: dict[int, VolumeNeeds], terms: InterPod
+    pending: Sequence[Pod],
+    held: dict[int, tuple[str, str]],
+    volume_needs: dict[int, VolumeNeeds],
+    terms: InterPod,
+    bound: Mapping[str, tuple[int, ...]],
 ) -> tuple[Ints, list[_Shape], list[Pod]]:
     """The shape of each pod, -1 = held; the shapes; the first pod of each."""
     shape_of = np.full(len(pending), -1, np.int64)
     known: dict[_Shape, int] = {}
     representative: list[Pod] = []
     # Readers share equal needs, so identity answers for nearly all pods without hashing their terms.
-    by_identity: dict[tuple[int, int, str, VolumeNeeds], int] = {}
+    by_identity: dict[tuple[int, int, str, VolumeNeeds, tuple[int, ...]], int] = {}
     for row, pod in enumerate(pending):
         if row in held:
             continue
         needs = pod.needs
         rules = terms.rules_of(pod)
         volume = volume_needs.get(row, NO_VOLUMES)
-        quick = (id(needs), id(rules), pod.namespace if needs.spread else "", volume)
+        late = bound.get(pod.key, ()) if bound else ()
+        quick = (id(needs), id(rules), pod.namespace if needs.spread else "", volume, late)
         found = by_identity.get(quick)
         if found is None:
             shape = _Shape(
@@ -173,6 +186,7 @@ def _shapes(
                 volume,
                 spread.constraints(pod),
                 rules,
+                late,
             )
             found = by_identity[quick] = known.setdefault(shape, len(known))
             if found == len(representative):

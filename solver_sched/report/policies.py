@@ -52,6 +52,7 @@ def show_blocks(policy: Policy, levels: Sequence[str] | None) -> list[Block]:
         ("gap", f"{policy.solve.gap:g}"),
         ("maxWait", f"{policy.solve.max_wait_seconds}s"),
         ("staleGracePeriod", f"{policy.solve.stale_grace_seconds}s"),
+        ("reserve", str(policy.solve.reserve)),
         ("timeLimit", "5s" if policy.solve.time_limit_seconds is None else f"{policy.solve.time_limit_seconds:g}s"),
     ]
     plugins = [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 SHORT_ROWS = 40
 """Rows of a table in the short form; `wide` shows all."""
 SHORT_RESOURCES = 4
+SHORT_NODES = 5
 
 
 def plan_blocks(plan: Mapping[str, Any], *, wide: bool = False, unmet: Sequence[str] = ()) -> list[Block]:
@@ -63,9 +64,19 @@ def summary(plan: Mapping[str, Any]) -> list[Block]:
         Note(f"policy {plan['policy']['name']} on {read}"),
         Note(result),
         Note(certificate(plan), "good" if plan["certificate"]["status"] == "optimal" else "warning"),
+        *(Note(f"reserved: {reserved(one)}") for one in plan.get("reservations") or ()),
         *(Note(f"note: {note}", "warning") for note in plan.get("notes") or ()),
         *(Note(f"broken rule: {broken}", "warning") for broken in plan.get("violations") or ()),
     ]
+
+
+def reserved(one: Mapping[str, Any]) -> str:
+    """Whom nodes are kept for, and from when."""
+    nodes = one["nodes"]
+    shown = ", ".join(nodes[:SHORT_NODES]) + (
+        f" and {len(nodes) - SHORT_NODES} more" if len(nodes) > SHORT_NODES else ""
+    )
+    return f"{shown} for {one['podGroup']} " + (f"from {one['at']}" if one["at"] else "by hand")
 
 
 def certificate(plan: Mapping[str, Any]) -> str:
@@ -91,7 +102,7 @@ def pod_groups(groups: Sequence[Mapping[str, Any]], *, wide: bool = False) -> li
     """One row per group. The short form of a long list puts those that wait first."""
     shown = list(groups)
     if not wide and len(groups) > SHORT_ROWS:
-        shown = sorted(groups, key=lambda group: not group["pending"])[:SHORT_ROWS]
+        shown = sorted(groups, key=lambda group: not (group["pending"] or group["reason"]))[:SHORT_ROWS]
     header: tuple[str, ...] = ("NAME", "QUEUE", "PHASE", "MIN", "RUNNING", "BOUND", "NOMINATED", "PENDING", "REASON")
     rows: list[tuple[str, ...]] = [
         (

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -53,6 +54,22 @@ def test_a_plan_that_keeps_every_rule_gets_its_level_values() -> None:
     assert found["seconds"]["total"] > 0
     (nothing,) = (level for level in judge({})["levels"] if level["name"] == start["name"])
     assert nothing["value"] < start["value"]
+
+
+def test_who_was_let_in_elsewhere_is_in() -> None:
+    """Both groups ask 3 CPUs of 1.2 x 4 less 1: the voters let in one of them, the given plan the other."""
+    waiting = cluster()
+    groups = tuple(
+        msgspec.structs.replace(group, min_resources={"cpu": 3000}) if group.name in "ab" else group
+        for group in waiting.groups
+    )
+    snapshot = msgspec.structs.replace(waiting, groups=groups)
+    policy = load_policy({"actions": "enqueue, allocate", "tiers": [{"plugins": [{"name": "overcommit"}]}]})
+    bindings = {"ns/b-0": "n1", "ns/b-1": "n2", "ns/b-2": "n2"}
+    assert [row["podGroup"] for row in judged(snapshot, policy, {}, [])["decisions"]] == ["ns/a", "ns/old"]
+    found = judged(snapshot, policy, bindings, [])
+    assert found["violations"] == []
+    assert "ns/b" in {row["podGroup"] for row in found["decisions"] if row["kind"] == "Admit"}
 
 
 def test_a_value_that_is_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +178,15 @@ def test_our_own_plan_is_judged_as_it_was_printed(tmp_path: Path) -> None:
     assert found["violations"] == []
     ours = {level["name"]: level["value"] for level in printed["levels"]}
     assert {level["name"]: level["value"] for level in found["levels"]} == ours
+
+
+def test_explain_of_a_group_that_is_not_let_in(tmp_path: Path) -> None:
+    """It has no pods to be pending, and waits all the same: exit code 1."""
+    meta, spec = {"name": "g", "namespace": "ns"}, {"minMember": 1, "minResources": {"cpu": "9"}}
+    group = {"apiVersion": DIALECT, "kind": "PodGroup", "metadata": meta, "spec": spec}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, group]}))
+    done = CliRunner().invoke(app, ["explain", "ns/g", "-f", str(file), "--policy", "volcano"])
+    assert done.exit_code == 1
+    assert "NotAdmitted: overcommit: asks 9 cpu; 1.2 x 4 is 4800m, 0 used, 0 reserved" in done.output

@@ -13,6 +13,7 @@ from solver_sched.cluster.objects import (
     PodGroup,
     PodTerm,
     Requirement,
+    RunTime,
     Spread,
     Taint,
     Toleration,
@@ -402,3 +403,102 @@ def test_what_a_budget_allows_of_three_running_pods(spec: Json, status: Json | N
     pods = [pod(f"p{k}", {"labels": {"a": "b"}}, {"phase": "Running"}, nodeName="n") for k in range(3)]
     (found,) = clean(body, *pods, pod("other")).budgets
     assert found.allowed == allowed
+
+
+QUOTA: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "rq", "namespace": "ns"}}
+
+
+def test_a_quota_is_what_its_status_enforces_else_its_spec() -> None:
+    spec = {"hard": {"requests.cpu": "1500m", "limits.memory": "1Gi", "count/pods": "3"}}
+    (found,) = clean({**QUOTA, "spec": spec}).quotas
+    assert (found.hard, found.used) == ({"requests.cpu": 1500, "limits.memory": 2**30, "count/pods": 3}, None)
+    status = {"hard": {"cpu": "1"}, "used": {"cpu": "500m"}}
+    (found,) = clean({**QUOTA, "spec": spec, "status": status}).quotas
+    assert (found.namespace, found.name, found.hard, found.used) == ("ns", "rq", {"cpu": 1000}, {"cpu": 500})
+    (found,) = clean({**QUOTA, "status": {}}).quotas
+    assert (found.hard, found.used) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "says"),
+    [
+        ({"scopes": ["BestEffort"]}, "spec.scopes", "a quota with scopes is not modelled"),
+        ({"scopeSelector": {"matchExpressions": []}}, "spec.scopeSelector", "a quota with scopes is not modelled"),
+        ({"hard": {"cpu": "-1"}}, "spec.hard.cpu", "negative"),
+        ({"hard": {"cpu": True}}, "spec.hard.cpu", "quantity"),
+        ({"hard": 3}, "spec.hard", "expected object"),
+    ],
+)
+def test_a_quota_that_cannot_be_used_costs_one_line(spec: Json, field: str, says: str) -> None:
+    found = read_objects([{**QUOTA, "spec": spec}])
+    (problem,) = found.problems
+    assert not found.quotas
+    assert (problem.object, problem.field) == ("ResourceQuota ns/rq", field)
+    assert says in problem.message
+
+
+# Run times
+
+
+def job(version: str, meta: Json | None = None, **spec: Any) -> Json:
+    return {"apiVersion": version, "kind": "Job", "metadata": {"name": "j", "uid": "1", **(meta or {})}, "spec": spec}
+
+
+OF_JOB = {"uid": "2", "ownerReferences": [{"kind": "Job", "name": "j", "uid": "1", "controller": True}]}
+RUN_TIME = "solver-sched.io/run-time"
+
+
+@pytest.mark.parametrize(
+    ("given", "deadline", "run_time"),
+    [
+        ([pod(activeDeadlineSeconds=90)], 90, 0),
+        ([pod(activeDeadlineSeconds=2**62)], 0, 0),
+        ([pod(meta={"annotations": {RUN_TIME: "1h30m"}})], 0, 5400),
+        ([pod(meta={"annotations": {RUN_TIME: "90"}})], 0, 90),
+        ([pod(meta={"annotations": {RUN_TIME: "-5m"}})], 0, 0),
+        ([pod(meta={"annotations": {RUN_TIME: "a while"}})], 0, 0),
+        ([job("batch/v1", activeDeadlineSeconds=60, parallelism=0), pod(meta=OF_JOB)], 60, 0),
+        ([job("batch/v1", activeDeadlineSeconds=60, parallelism=0), pod(meta=OF_JOB, activeDeadlineSeconds=5)], 5, 0),
+        ([job("batch/v1", {"annotations": {RUN_TIME: "2m"}}, parallelism=0), pod(meta=OF_JOB)], 0, 120),
+        ([job("batch.volcano.sh/v1alpha1", runningEstimate="3m0s"), pod(meta=OF_JOB)], 0, 180),
+    ],
+)
+def test_how_long_a_pod_may_run(given: list[Json], deadline: int, run_time: int) -> None:
+    found = next(one for one in read_objects(given).pods if one.name == "p")
+    assert (found.deadline, found.run_time) == (deadline, run_time)
+
+
+def test_pods_that_a_job_will_make_run_as_long() -> None:
+    template = {"spec": {"containers": [{"name": "main"}], "restartPolicy": "Never", "schedulerName": "solver-sched"}}
+    made = read_objects([job("batch/v1", activeDeadlineSeconds=60, parallelism=2, completions=2, template=template)])
+    assert [one.deadline for one in made.pods] == [60, 60]
+
+
+def test_what_finished_pods_show() -> None:
+    """Three runs of `backup`: 10, 20 and 90 s. One that failed after 1 s and one without times show nothing."""
+
+    def ran(name: str, seconds: int, phase: str = "Succeeded") -> Json:
+        owner = {"ownerReferences": [{"kind": "Job", "name": f"backup-{name}", "controller": True}]}
+        turned = [
+            {
+                "type": "Ready",
+                "status": "False",
+                "lastTransitionTime": f"2026-01-01T12:{seconds // 60:02}:{seconds % 60:02}Z",
+            }
+        ]
+        return pod(
+            f"backup-{name}-x7k2p", owner, {"phase": phase, "startTime": "2026-01-01T12:00:00Z", "conditions": turned}
+        )
+
+    given = [ran("1", 10), ran("2", 20), ran("3", 90), ran("4", 1, "Failed"), pod("q", status={"phase": "Succeeded"})]
+    snapshot = read_objects(given)
+    assert snapshot.run_times == (RunTime("default/Job/backup/", 3, 20),)
+    assert snapshot.ignored == {"finished pods": 5}
+
+
+def test_a_node_that_is_kept_for_a_group() -> None:
+    meta = {"name": "n", "annotations": {"solver-sched.io/reserved-for": "default/g"}}
+    (node,) = clean(
+        {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": {"cpu": "1"}}}
+    ).nodes
+    assert node.reserved_for == "default/g"

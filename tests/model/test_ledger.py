@@ -29,6 +29,8 @@ def job_class(size: int, count: list[int], need: int, role: list[int], role_need
         held=np.zeros(1, np.int64),
         start_value=1,
         worth=((),) * positions,
+        polite=False,
+        promised=False,
     )
 
 

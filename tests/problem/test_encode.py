@@ -164,10 +164,11 @@ def test_what_runs_is_counted_once(snapshot: Snapshot) -> None:
     assert (problem.queue_used.sum(axis=0) + problem.foreign >= 0).all()
     leaving = np.zeros_like(problem.total)
     for pod in snapshot.pods:
-        if pod.scheduler in snapshot.scheduler_names and pod.terminating and pod.node in index.nodes:
+        if pod.terminating and not pod.finished and pod.node in index.nodes:
             for name, amount in pod.needs.request:
                 leaving[index.resources.index(name)] += amount
-    assert (problem.queue_used.sum(axis=0) + problem.foreign + leaving).tolist() == on_nodes.tolist()
+    assert problem.node_releasing.sum(axis=0).tolist() == leaving.tolist()
+    assert (problem.queue_used.sum(axis=0) + problem.foreign).tolist() == on_nodes.tolist()
 
 
 # -- stories ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""Now or later: which placed pods stand on idle room and are bound, which wait for room that is being freed.
+
+A job whose minimum stands on idle room starts now; else all its new pods are nominated (docs: formulation.md 8).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
+
+
+def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
+    """(P,) pods of each row of the plan that fit what is idle, jobs of high rank and old ones first."""
+    out = np.zeros_like(plan.count)
+    if not rules.policy.runs("allocate") and not rules.policy.runs("backfill"):
+        return out
+    if not len(plan.victim) and not problem.node_releasing.any() and rules.policy.runs("allocate"):
+        return plan.count.copy()
+    idle = problem.node_free - problem.node_releasing
+    # what is idle under a ceiling is idle too: who needs a victim of its own queue to go waits for it
+    quota = np.min([np.full_like(problem.queue_used, NO_LIMIT), *(c.room for c in rules.ceilings)], axis=0)
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row, t in enumerate(plan.pod_set.tolist()):
+        rows[int(problem.set_job[t])].append(row)
+    for j in sorted(rows, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j)):
+        taken: list[tuple[int, int, int]] = []
+        left = quota[problem.job_queue[j]]
+        for row in rows[j]:
+            t, n = int(plan.pod_set[row]), int(plan.node[row])
+            request = problem.request[problem.set_shape[t]]
+            asked = request > 0
+            if not rules.policy.runs("backfill" if problem.shape_best_effort[problem.set_shape[t]] else "allocate"):
+                continue
+            room = np.minimum(idle[n], left)
+            fit = int((room[asked] // request[asked]).min()) if asked.any() else int(plan.count[row])
+            fit = max(0, min(fit, int(plan.count[row])))
+            if fit:
+                idle[n] -= fit * request
+                left -= fit * request
+                taken.append((row, fit, t))
+        if rules.need[j] and not _reaches(problem, rules, j, taken):
+            for row, fit, t in taken:
+                idle[plan.node[row]] += fit * problem.request[problem.set_shape[t]]
+                left += fit * problem.request[problem.set_shape[t]]
+            continue
+        for row, fit, _ in taken:
+            out[row] = fit
+    return out
+
+
+def _reaches(problem: Problem, rules: Rules, job: int, taken: list[tuple[int, int, int]]) -> bool:
+    """Whether the pods (row, pods, pod set) make up what the job's minimum lacks."""
+    if sum(pods for _, pods, _ in taken) < rules.need[job]:
+        return False
+    return all(
+        sum(pods for _, pods, t in taken if problem.set_role[t] == o) >= rules.role_need[o]
+        for o in np.flatnonzero(problem.role_job == job)
+    )

@@ -1,0 +1,209 @@
+"""Large eviction models: the linear relaxation says nearly everything, CP-SAT decides the rest (formulation.md 8).
+
+Where running work may go, every node is a class of its own and CP-SAT alone finds nothing in time, yet the relaxation
+is almost integral: two of a thousand values are fractional. So: solve the relaxation, keep every node on which it is
+integral, give the others to CP-SAT, and let more of them go until the result is within the gap of the relaxation's
+value, which is the bound (docs/adr/0011).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.sat.python import cp_model
+
+from solver_sched.model.floor import Floor
+from solver_sched.model.ledger import Ledger
+from solver_sched.model.linear import Terms
+from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints
+
+Floats = NDArray[np.float64]
+
+INTEGRAL = 1e-6
+TOLERANCE = 1e-7
+"""Relative width by which a bound is loosened: GLOP's default tolerances."""
+INFINITE = 2**62
+ROUNDS = 5
+GAP = 2e-5
+"""A repair stops this close to the best it could reach."""
+GROW = 1.0
+"""More nodes are given to CP-SAT in each round, as a part of those it had."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Relaxed:
+    """Value of an objective over the relaxation, rounded down, and the values (variables,) that reach it."""
+
+    bound: int
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    solution: list[int] | None
+    effort: float
+
+
+class Guided:
+    """The relaxation of one model, kept between levels: each starts from the basis of the last."""
+
+    def __init__(self, ledger: Ledger, floor: Floor, seed: int) -> None:
+        self._ledger, self._model, self._seed = ledger, ledger.model, seed
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self._columns: list[pywraplp.Variable] = []
+        self._rows: list[tuple[Ints, Ints, int, int]] = []
+        self._domain = np.zeros((0, 2), np.int64)
+        self._objective: list[int] = []
+        self._nodes = self._nodes_of(floor)
+
+    def _nodes_of(self, floor: Floor) -> list[list[int]]:
+        """Variables of each node class; what belongs to several (the end of a gang) is listed with each."""
+        evictions = self._ledger.evictions
+        assert evictions is not None
+        p, v = self._ledger.problem, self._ledger.problem.victims
+        of_class: dict[int, set[int]] = defaultdict(set)
+        for (_, c), var in floor.placement.var.items():
+            of_class[c].add(var.index)
+        for cause in (PREEMPT, RECLAIM):
+            for s, terms in enumerate(evictions.out[cause]):
+                c = int(p.node_class[v.node[s]])
+                if c in of_class:
+                    of_class[c].update(var.index for var in terms.variables)
+        return [sorted(indices) for _, indices in sorted(of_class.items())]
+
+    # -- relaxation ---------------------------------------------------------------------------------------------
+
+    def _sync(self) -> None:
+        """Bring columns, bounds and rows up to the model."""
+        proto, solver = self._model.proto, self._solver
+        domain = np.array([(v.domain[0], v.domain[1]) for v in proto.variables], np.int64).reshape(-1, 2)
+        known = len(self._columns)
+        for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
+            self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
+        self._columns += [solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
+        self._domain = domain
+        for at_row in range(len(self._rows), len(proto.constraints)):
+            linear = proto.constraints[at_row].linear
+            listed: Ints = np.array(linear.vars, np.int64)
+            indices, at = np.unique(listed, return_inverse=True)
+            values: Ints = np.zeros(len(indices), np.int64)
+            np.add.at(values, at.reshape(-1), np.array(linear.coeffs, np.int64))
+            low, high = int(linear.domain[0]), int(linear.domain[1])
+            self._rows.append((indices, values, low, high))
+            row = solver.Constraint(
+                float(low) if low > -INFINITE else -solver.infinity(),
+                float(high) if high < INFINITE else solver.infinity(),
+            )
+            for index, value in zip(indices.tolist(), values.tolist(), strict=True):
+                row.SetCoefficient(self._columns[index], value)
+
+    def relax(self, objective: Terms) -> Relaxed | None:
+        """The level without integrality; None if GLOP does not solve it."""
+        self._sync()
+        goal = self._solver.Objective()
+        goal.Clear()
+        whole = objective.collected()
+        for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
+            goal.SetCoefficient(self._columns[variable.index], coefficient)
+        goal.SetMaximization()
+        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        value = goal.Value()
+        step = math.gcd(*whole.coefficients) or 1
+        bound = objective.constant + step * math.floor((value + TOLERANCE * max(1.0, abs(value))) / step)
+        return Relaxed(bound, np.array([column.solution_value() for column in self._columns]))
+
+    # -- repair -------------------------------------------------------------------------------------------------
+
+    def repair(self, objective: Terms, relaxed: Relaxed, enough: int, seconds: float) -> Repaired:
+        """An integral solution of value `enough` or near it. Seconds are deterministic."""
+        rounded: Ints = np.rint(relaxed.values).astype(np.int64)
+        fractional = np.abs(relaxed.values - rounded) > INTEGRAL
+        free = [bool(fractional[indices].any()) for indices in self._nodes]
+        order = np.random.default_rng(self._seed).permutation(len(self._nodes)).tolist()
+        best: list[int] | None = None
+        reached: int | None = None
+        spent = 0.0
+        for _ in range(ROUNDS):
+            found = self._rest(objective, relaxed, rounded, free, max(0.05, seconds - spent))
+            spent += found.effort
+            if found.solution is not None:
+                value = objective.at(found.solution)
+                if reached is None or value > reached:
+                    best, reached = found.solution, value
+                if value >= enough:
+                    break
+            if all(free) or spent >= seconds:
+                break
+            more = max(4, int(GROW * sum(free)))
+            for node in [node for node in order if not free[node]][:more]:
+                free[node] = True
+        return Repaired(best, spent)
+
+    def _rest(
+        self, objective: Terms, relaxed: Relaxed, rounded: Ints, free: Sequence[bool], seconds: float
+    ) -> Repaired:
+        """The level with the nodes that are not `free` held at the rounded relaxation."""
+        held = np.zeros(len(rounded), bool)
+        open_again = np.zeros(len(rounded), bool)
+        for of_node, is_free in zip(self._nodes, free, strict=True):
+            (open_again if is_free else held)[of_node] = True
+        held &= ~open_again
+        value = np.clip(rounded, self._domain[:, 0], self._domain[:, 1])
+        model, columns = cp_model.CpModel(), {}
+        for i in np.flatnonzero(~held).tolist():
+            columns[i] = model.new_int_var(int(self._domain[i, 0]), int(self._domain[i, 1]), "")
+            model.add_hint(columns[i], int(value[i]))
+        for indices, coefficients, low, high in self._rows:
+            fixed = held[indices]
+            rest = int((coefficients[fixed] * value[indices[fixed]]).sum()) if fixed.any() else 0
+            if fixed.all():
+                if not low <= rest <= high:
+                    return Repaired(None, 0.0)
+                continue
+            terms = cp_model.LinearExpr.weighted_sum(
+                [columns[i] for i in indices[~fixed].tolist()], coefficients[~fixed].tolist()
+            )
+            if low == high:
+                model.add(terms == low - rest)
+            elif low <= -INFINITE:
+                model.add(terms <= high - rest)
+            elif high >= INFINITE:
+                model.add(terms >= low - rest)
+            else:
+                model.add_linear_constraint(terms, low - rest, high - rest)
+        goal = objective.collected()
+        pairs = list(zip(goal.variables, goal.coefficients, strict=True))
+        constant = sum(c * int(value[v.index]) for v, c in pairs if held[v.index])
+        parts = [(columns[v.index], c) for v, c in pairs if not held[v.index]]
+        divisor = math.gcd(*(c for _, c in parts)) if parts else 1
+        if parts:
+            total = cp_model.LinearExpr.weighted_sum([v for v, _ in parts], [c // divisor for _, c in parts])
+            model.add(total <= (relaxed.bound - objective.constant - constant) // divisor)
+            model.maximize(total)
+        solver = cp_model.CpSolver()
+        parameters = solver.parameters
+        parameters.num_workers = 1
+        parameters.random_seed = self._seed
+        parameters.max_deterministic_time = seconds
+        parameters.max_time_in_seconds = 3 * seconds + 0.5
+        parameters.symmetry_level = 0
+        parameters.cp_model_probing_level = 0
+        parameters.linearization_level = 2
+        parameters.presolve_inclusion_work_limit = 0
+        parameters.max_presolve_iterations = 1
+        parameters.relative_gap_limit = GAP
+        status = solver.solve(model)
+        effort = float(solver.response_proto.deterministic_time)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Repaired(None, effort)
+        out = value.copy()
+        for i, var in columns.items():
+            out[i] = solver.value(var)
+        return Repaired(out.tolist(), effort)

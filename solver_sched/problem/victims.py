@@ -1,0 +1,251 @@
+"""Running work that may have to make room, as rows: holders, victim sets, roles, disruption budgets.
+
+Only what no policy may ever touch is left out here (`preemptable: false`, terminating, other schedulers' pods); what
+a plugin protects and what an action may take is decided from these rows in `rights.py` (formulation.md 8).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from solver_sched.cluster.objects import Budget, Pod, PodGroup
+from solver_sched.cluster.selectors import selects
+from solver_sched.problem.arrays import Ints, Victims
+from solver_sched.quantity import parse_duration
+
+COOLDOWN = "volcano.sh/cooldown-time"
+SYSTEM_NAMESPACE = "kube-system"
+SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
+STALE_SECONDS = 60
+"""How long a gang that lost a pod may wait for it before its rest may go (KAI's staleGracePeriod)."""
+UNKNOWN_SECONDS = 2**40
+"""Run time of a pod that does not say when it started: past every cool-down, and nothing to lose."""
+EXACT_SECONDS = 3600
+"""Pods that ran for less are told apart by the second, as cool-downs are; older ones by powers of two minutes."""
+
+
+class RunningJob(Protocol):
+    """What is read of a job; `resident` in task order."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def group(self) -> PodGroup | None: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def resident(self) -> Sequence[Pod]: ...
+    @property
+    def succeeded(self) -> Sequence[Pod]: ...
+    @property
+    def terminating(self) -> int: ...
+
+
+class Rows(NamedTuple):
+    """Rows of the problem that victims refer to, by name."""
+
+    node: Mapping[str, int]
+    queue: Mapping[str, int]
+    job: Mapping[str, int]
+    unit: Mapping[tuple[int, int, bytes], int]
+    width: int
+    vector: Callable[[Pod], Ints]
+    minimum: Callable[[RunningJob], int]
+    minimum_first: Callable[[RunningJob, int], list[Pod]]
+
+
+class Found(NamedTuple):
+    """The rows, the holders' keys, and the pods of each set, last in task order first."""
+
+    rows: Victims
+    holders: tuple[str, ...]
+    pods: tuple[tuple[str, ...], ...]
+
+
+def victims(jobs: Sequence[RunningJob], budgets: Sequence[Budget], now: int, rows: Rows) -> Found:
+    """Every running job that has a pod which may go."""
+    table = _Table(budgets, now, rows)
+    for job in jobs:
+        if job.queue in rows.queue and any(table.may_go(pod) for pod in job.resident):
+            table.add(job)
+    return Found(table.victims(), tuple(table.names), tuple(tuple(reversed(pods)) for pods in table.pods))
+
+
+class _Table:
+    def __init__(self, budgets: Sequence[Budget], now: int, rows: Rows) -> None:
+        self.now, self.rows = now, rows
+        self.budgets: dict[str, list[tuple[int, Budget]]] = defaultdict(list)
+        for b, budget in enumerate(budgets):
+            self.budgets[budget.namespace].append((b, budget))
+        self.allowed = [budget.allowed for budget in budgets]
+        self.names: list[str] = []
+        self.pods: list[list[str]] = []
+        self.holders: list[tuple[int, ...]] = []
+        self.held: list[Ints] = []
+        self.minimum_held: list[Ints] = []
+        self.beyond: list[tuple[int, int, int, int, int]] = []
+        self.roles: list[tuple[int, int, int]] = []
+        self.sets: list[tuple[int, ...]] = []
+        self.requests: list[Ints] = []
+        self.covered: list[tuple[int, int]] = []
+        self._under: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def may_go(self, pod: Pod) -> bool:
+        """Bound to a node that is there, and not marked as one that never goes."""
+        return pod.preemptable and pod.node in self.rows.node
+
+    def add(self, job: RunningJob) -> None:
+        rows = self.rows
+        h, queue = len(self.names), rows.queue[job.queue]
+        self.names.append(job.key)
+        roles = self._roles(h, job, rows.minimum(job))
+        needed = max(
+            0,
+            rows.minimum(job) - len(job.succeeded),
+            sum(least for _, least, _ in self.roles[len(self.roles) - len(roles) :]),
+        )
+        broken = len(job.resident) < needed or any(
+            runs < least for _, least, runs in self.roles[len(self.roles) - len(roles) :]
+        )
+        held = self._sum(job.resident)
+        minimum_held = np.zeros_like(held)
+        unit = -1
+        if not broken:
+            first = rows.minimum_first(job, needed)
+            minimum_held = self._sum(first[:needed])
+            if needed:
+                unit = rows.unit[queue, job.priority, minimum_held.tobytes()]
+            counts: dict[bytes, int] = defaultdict(int)
+            going: dict[bytes, int] = defaultdict(int)
+            for pod in first[needed:]:
+                counts[rows.vector(pod).tobytes()] += 1
+                going[rows.vector(pod).tobytes()] += self.may_go(pod)
+            alike: dict[bytes, int] = defaultdict(int)
+            for pod in first if counts else ():
+                alike[rows.vector(pod).tobytes()] += 1
+            self.beyond += [(h, rows.unit[queue, job.priority, x], n, going[x], alike[x]) for x, n in counts.items()]
+        self.holders.append(
+            (
+                *(queue, job.priority, needed, len(job.resident), rows.job.get(job.key, -1), _created(job)),
+                *(int(broken), int(broken and self._stale(job)), unit),
+            )
+        )
+        self.held.append(held)
+        self.minimum_held.append(minimum_held)
+        self._sets(h, job, roles)
+
+    def _sum(self, pods: Sequence[Pod]) -> Ints:
+        return sum((self.rows.vector(pod) for pod in pods), np.zeros(self.rows.width, np.int64))
+
+    def _stale(self, job: RunningJob) -> bool:
+        latest = max([_created(job), *(max(pod.created, pod.started) for pod in job.resident)])
+        return not job.terminating and self.now - latest >= STALE_SECONDS
+
+    def _roles(self, h: int, job: RunningJob, minimum: int) -> dict[str, int]:
+        """Row of each role whose minimum binds (plugins/gang.py)."""
+        wanted = job.group.min_task_member if job.group is not None else {}
+        out: dict[str, int] = {}
+        if wanted and sum(wanted.values()) <= minimum:
+            for role, least in sorted(wanted.items()):
+                if least > 0:
+                    out[role] = len(self.roles)
+                    done = sum(pod.role == role for pod in job.succeeded)
+                    running = sum(pod.role == role for pod in job.resident)
+                    self.roles.append((h, max(0, least - done), running))
+        return out
+
+    def _sets(self, h: int, job: RunningJob, role_row: Mapping[str, int]) -> None:
+        found: dict[tuple[object, ...], int] = {}
+        for pod in job.resident:
+            if not self.may_go(pod):
+                continue
+            node, role = self.rows.node[pod.node or ""], role_row.get(pod.role, -1)
+            seconds = max(0, self.now - pod.started) if pod.started else UNKNOWN_SECONDS
+            minutes = 2 ** (seconds // 60).bit_length() if pod.started else 0
+            if seconds >= EXACT_SECONDS:
+                seconds = minutes * 60 if pod.started else UNKNOWN_SECONDS
+            cooldown = _cooldown(pod)
+            system = pod.namespace == SYSTEM_NAMESPACE or pod.priority_class in SYSTEM_CLASSES
+            under = self._budgets_of(pod)
+            key = (node, id(pod.needs), role, pod.priority, seconds, cooldown, system, under)
+            v = found.get(key)
+            if v is None:
+                v = found[key] = len(self.sets)
+                self.sets.append((h, node, role, 0, pod.priority, seconds, cooldown, minutes, int(system)))
+                self.requests.append(self.rows.vector(pod))
+                self.covered += [(v, b) for b in under]
+                self.pods.append([])
+            self.pods[v].append(pod.key)
+
+    def _budgets_of(self, pod: Pod) -> tuple[int, ...]:
+        if pod.namespace not in self.budgets:
+            return ()
+        key = (pod.namespace, id(pod.labels))
+        if key not in self._under:
+            self._under[key] = tuple(
+                b for b, budget in self.budgets[pod.namespace] if selects(budget.selector, pod.labels)
+            )
+        return self._under[key]
+
+    def victims(self) -> Victims:
+        holders = np.array(self.holders, np.int64).reshape(-1, 9).T
+        beyond = np.array(self.beyond, np.int64).reshape(-1, 5).T
+        roles = np.array(self.roles, np.int64).reshape(-1, 3).T
+        sets = np.array(self.sets, np.int64).reshape(-1, 9).T
+        member = np.zeros((len(self.sets), len(self.allowed)), bool)
+        for v, b in self.covered:
+            member[v, b] = True
+        return Victims(
+            queue=holders[0],
+            priority=holders[1],
+            minimum=holders[2],
+            running=holders[3],
+            held=np.array(self.held, np.int64).reshape(-1, self.rows.width),
+            minimum_held=np.array(self.minimum_held, np.int64).reshape(-1, self.rows.width),
+            job=holders[4],
+            created=holders[5],
+            broken=holders[6].astype(bool),
+            stale=holders[7].astype(bool),
+            unit_row=holders[8],
+            beyond_holder=beyond[0],
+            beyond_unit=beyond[1],
+            beyond_count=beyond[2],
+            beyond_open=beyond[3],
+            beyond_alike=beyond[4],
+            role_holder=roles[0],
+            role_min=roles[1],
+            role_running=roles[2],
+            holder=sets[0],
+            node=sets[1],
+            role=sets[2],
+            count=np.array([len(pods) for pods in self.pods], np.int64),
+            pod_priority=sets[4],
+            seconds=sets[5],
+            cooldown=sets[6],
+            minutes=sets[7],
+            system=sets[8].astype(bool),
+            request=np.array(self.requests, np.int64).reshape(-1, self.rows.width),
+            allowed=np.array(self.allowed, np.int64),
+            member=member,
+        )
+
+
+def _cooldown(pod: Pod) -> int:
+    """Seconds after its start in which the pod wants to be left alone; 0 if it says nothing that can be read.
+
+    Volcano pkg/scheduler/plugins/cdp/cdp.go reads the label, then the annotation.
+    """
+    said = pod.labels.get(COOLDOWN) or pod.annotations.get(COOLDOWN)
+    return (parse_duration(said) or 0) if said else 0
+
+
+def _created(job: RunningJob) -> int:
+    if job.group is not None and job.group.created:
+        return job.group.created
+    return min((pod.created for pod in job.resident if pod.created), default=0)

@@ -1,0 +1,186 @@
+"""Which blocked jobs get a reservation, from when, and on which nodes (formulation.md 10; EASY backfill).
+
+A job that waits for room which running pods hold is given the nodes that will be free first. Until then they serve
+whatever ends in time, or fits beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from solver_sched.cluster.objects import Pod
+from solver_sched.greedy import start
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import ATTACH_PREFIX, RESERVED_PREFIX, Bools, Index, Ints, Plan, Problem
+from solver_sched.problem.encode import requests
+from solver_sched.problem.reservations import Reservation
+from solver_sched.problem.runtimes import NEVER, RunTimes
+from solver_sched.snapshot import Snapshot
+
+DEPTH = 32
+"""Blocked jobs that are looked at in one cycle, as Flux's queue-depth; a search costs some twelve first fits."""
+
+
+def reservations(
+    snapshot: Snapshot, problem: Problem, index: Index, rules: Rules, plan: Plan, most: int
+) -> tuple[Reservation, ...]:
+    """Reservations for the first `most` blocked jobs that have a time. `plan`: greedy's, which says who is blocked."""
+    promised = _promised(problem, index) if most else frozenset()
+    blocked = _blocked(problem, rules, plan, promised)[:DEPTH] if most else []
+    if not blocked or not (promised or RunTimes(snapshot).known(snapshot.pods)):
+        return ()
+    calendar = _Calendar(snapshot, problem, index, rules, plan)
+    out: list[Reservation] = []
+    for j in blocked:
+        if len(out) == most:
+            break
+        one = calendar.reserve(j, promised=j in promised)
+        if one is not None:
+            out.append(one)
+    return tuple(out)
+
+
+def _promised(problem: Problem, index: Index) -> frozenset[int]:
+    """Jobs with a nominated pod."""
+    of_set = ((t, any(key in index.nominated for key in keys)) for t, keys in enumerate(index.set_pods))
+    return (
+        frozenset(int(problem.set_job[t]) for t, nominated in of_set if nominated) if index.nominated else frozenset()
+    )
+
+
+def _blocked(problem: Problem, rules: Rules, plan: Plan, promised: frozenset[int]) -> list[int]:
+    """Jobs that can start and do not in `plan`, by rank, then age; promised ones too: the solver may pass them by."""
+    placed = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min))
+    left = placed == 0
+    left[list(promised)] = True
+    rows = np.flatnonzero((rules.need > 0) & rules.demand.starts & left).tolist()
+    return sorted(rows, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
+
+
+class _Calendar:
+    """What holds room until when: running pods, greedy's pods, and the reservations made so far. Axis V: the first two,
+    in this order; `job` is -1 for running pods.
+    """
+
+    def __init__(self, snapshot: Snapshot, problem: Problem, index: Index, rules: Rules, plan: Plan) -> None:
+        self.problem, self.index, self.rules = problem, index, rules
+        self.times = RunTimes(snapshot)
+        row = {name: n for n, name in enumerate(index.nodes)}
+        running = [pod for pod in snapshot.pods if pod.node in row and not pod.finished]
+        pods = {pod.key: pod for pod in snapshot.pods if pod.node is None}
+        lasts = [max(self.times.of(pods[key]) for key in keys) for keys in index.set_pods]
+        t = plan.pod_set
+        starting = np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
+        ends = np.array([self.times.end(pod) for pod in running], np.int64)
+        self.end = np.concatenate([ends, starting])
+        self.node = np.concatenate([np.array([row[pod.node or ""] for pod in running], np.int64), plan.node])
+        self.request = np.concatenate(
+            [requests(snapshot, index, running), plan.count[:, None] * problem.request[problem.set_shape[t]]]
+        )
+        queues = _queues_of(snapshot, index, running)
+        self.queue = np.concatenate([np.array(queues, np.int64), problem.job_queue[problem.set_job[t]]])
+        self.job = np.concatenate([np.full(len(running), -1, np.int64), problem.set_job[t]])
+        self.kept = np.zeros_like(problem.node_free)
+        self.kept_of = np.zeros_like(problem.queue_used)
+        self.ask = np.zeros_like(problem.job_held)
+        np.add.at(self.ask, problem.set_job, rules.canonical[:, None] * problem.request[problem.set_shape])
+        # attachments and room that is kept by hand do not come free by themselves
+        fixed = [name.startswith((ATTACH_PREFIX, RESERVED_PREFIX)) for name in problem.resources]
+        self.fixed = np.array(fixed, bool)
+        self.own = np.array([not name.startswith(RESERVED_PREFIX) for name in problem.resources], bool)
+        self.shared = _shared(rules)
+
+    def reserve(self, j: int, *, promised: bool) -> Reservation | None:
+        """The reservation of a blocked job, None if there is no time for it."""
+        ahead = self._ahead(j)
+        there = (self.job < 0) | ahead[self.job]
+        now = self.problem.now
+        times = np.unique(self.end[there & (self.end > now) & (self.end < NEVER)]).tolist()
+        found = self._fit(j, there, now)
+        if found is not None:
+            return self._made(j, ahead, there, now, found) if promised else None
+        found = self._fit(j, there, times[-1]) if times else None
+        if found is None:
+            return None
+        low, high = 0, len(times) - 1
+        while low < high:
+            middle = (low + high) // 2
+            earlier = self._fit(j, there, times[middle])
+            if earlier is None:
+                low = middle + 1
+            else:
+                high, found = middle, earlier
+        return self._made(j, ahead, there, times[high], found)
+
+    def _ahead(self, j: int) -> Bools:
+        """(J,) jobs that come before `j`: room that they may use is not kept for it."""
+        p, rules = self.problem, self.rules
+        older = (rules.rank == rules.rank[j]) & (p.job_created < p.job_created[j]) & (rules.need > 0)
+        ahead: Bools = ((rules.rank < rules.rank[j]) | older) & self._within_share()
+        return ahead
+
+    def _within_share(self) -> Bools:
+        """(J,) whether the start of the job, or its next pod, is inside its queue's share now."""
+        p, deserved = self.problem, self.rules.deserved
+        if not self.shared or deserved is None:
+            return np.ones(len(p.job_min), bool)
+        ask = self.ask.copy()
+        for t in reversed(range(len(p.set_job))):
+            if self.rules.need[p.set_job[t]] == 0:
+                ask[p.set_job[t]] = p.request[p.set_shape[t]]
+        fits = p.queue_used[p.job_queue] + ask <= deserved[p.job_queue]
+        within: Bools = (fits | ~self.rules.contended | (ask == 0)).all(axis=1)
+        return within
+
+    def _room(self, there: Bools, t: int) -> Ints:
+        """(N, R) room at time `t`."""
+        stays = there & (self.end > t)
+        held = self.kept.copy()
+        np.add.at(held, self.node[stays], self.request[stays])
+        return np.where(self.fixed, self.problem.node_free - self.kept, self.problem.node_alloc - held)
+
+    def _fit(self, j: int, there: Bools, t: int) -> Plan | None:
+        """The minimum of the job on the nodes as they are at time `t`; None if it fits not, or not into its share."""
+        deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
+        if self.shared and deserved is not None:
+            stays = there & (self.end > t) & (self.queue == q)
+            use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]
+            if ((use > deserved[q]) & self.rules.contended & (self.ask[j] > 0)).any():
+                return None
+        plan = start(replace(self.problem, node_free=self._room(there, t)), self.rules, j)
+        return plan if len(plan.count) else None
+
+    def _made(self, j: int, ahead: Bools, there: Bools, t: int, plan: Plan) -> Reservation:
+        p, index = self.problem, self.index
+        takes = plan.on_nodes(p).T @ p.request * self.own
+        left = np.maximum(self._room(there, t) - takes, 0)
+        self.kept += takes
+        self.kept_of[p.job_queue[j]] += takes.sum(axis=0)
+        pods = np.bincount(plan.node, weights=plan.count, minlength=len(index.nodes)).astype(np.int64)
+        nodes = np.flatnonzero(pods).tolist()
+        return Reservation(
+            index.jobs[j],
+            t,
+            {index.nodes[n]: int(pods[n]) for n in nodes},
+            {
+                index.nodes[n]: {index.resources[r]: int(left[n, r]) for r in np.flatnonzero(takes[n]).tolist()}
+                for n in nodes
+            },
+            frozenset(index.jobs[i] for i in np.flatnonzero(ahead).tolist()),
+        )
+
+
+def _shared(rules: Rules) -> bool:
+    """Whether there are in-share levels (formulation.md 6)."""
+    return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
+
+
+def _queues_of(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> list[int]:
+    """Queue row of each pod, -1 = none."""
+    row = {name: q for q, name in enumerate(index.queues)}
+    of_job = {member.name: row.get(member.queue, -1) for member in index.members}
+    ours = frozenset(snapshot.scheduler_names)
+    return [of_job.get(pod.group or pod.key, -1) if pod.scheduler in ours else -1 for pod in pods]

@@ -1,0 +1,144 @@
+"""Who may take room from whom: the rights behind C11, C12, C13, C14, C15 and C16 of formulation.md.
+
+Read by solver, greedy and explainer.
+
+A right never depends on where a pod would go. The verifier states the same rules once more on the finished plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import EMPTY_PLAN, Bools, Ints, Plan, Problem
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rights:
+    """claimants (J,): jobs that could start if others gave way. preempt, reclaim (V,): sets that may go so.
+    ends_by_preempt, ends_by_reclaim (H,): the holder may end whole. surplus (H,), role_surplus (W,): pods above the
+    minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
+    open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
+    over (Q, R): the queue holds more than its share.
+    """
+
+    claimants: Bools
+    preempt: Bools
+    reclaim: Bools
+    ends_by_preempt: Bools
+    ends_by_reclaim: Bools
+    surplus: Ints
+    role_surplus: Ints
+    room: Ints
+    idle: Ints
+    open: Bools
+    asks: Bools
+    over: Bools
+
+
+def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
+    """The rights of all jobs that could start. `base`: a plan that evicts nobody; what it completes is not broken."""
+    v, policy = problem.victims, rules.policy
+    starving = any(plugin.starving() for plugin in rules.plugins)
+    could = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & starving
+    placed = np.bincount(problem.set_job, weights=base.placed(problem), minlength=len(could)) > 0
+    completed = (v.job >= 0) & np.append(placed, False)[v.job]
+    may = starving & ~rules.spared & (~v.broken | (v.stale & ~completed))[v.holder]
+    has_open = np.bincount(v.holder[may], minlength=len(v.queue)) > 0
+    gone = np.bincount(v.holder[may], weights=v.count[may], minlength=len(v.queue)).astype(np.int64)
+    whole = gone == v.running
+
+    # preempt, holder by holder: the highest claimant of the queue that is not the holder itself
+    held, key = _priority(rules, v.priority), _priority(rules, problem.job_priority)
+    claimants = np.zeros_like(could)
+    outright = np.zeros(len(v.queue), bool)
+    by_surplus = np.zeros(len(v.queue), bool)
+    if policy.preempts:
+        equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
+        loose = equals & ~v.broken & (v.running > v.minimum)
+        for h in np.flatnonzero(has_open).tolist():
+            mine = could & (problem.job_queue == v.queue[h])
+            if v.job[h] >= 0:
+                mine[v.job[h]] = False
+            higher = mine & (v.broken[h] | (key > held[h]))
+            same = mine & (key == held[h]) & loose[h]
+            outright[h], by_surplus[h] = higher.any(), same.any()
+            claimants |= higher | same
+    preempt = may & (outright | by_surplus)[v.holder]
+
+    # reclaim, queue by queue
+    over = np.zeros(problem.queue_used.shape, bool)
+    asks = _asked(problem) & rules.contended
+    reclaim = np.zeros_like(may)
+    room = np.zeros_like(problem.queue_used)
+    shared = rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
+    if policy.reclaims and shared and any(plugin.reclaims() for plugin in rules.plugins):
+        assert rules.deserved is not None
+        over = (problem.queue_used > rules.deserved) & rules.contended
+        room = _beyond_share(problem, rules, has_open, whole)
+        for q in np.flatnonzero(problem.queue_reclaimable & over.any(axis=1)).tolist():
+            theirs = may & (v.queue[v.holder] == q)
+            jobs = could & (problem.job_queue != q) & asks[:, over[q]].any(axis=1)
+            if theirs.any() and jobs.any():
+                reclaim |= theirs
+                claimants |= jobs
+
+    voices = [said for plugin in rules.plugins if (said := plugin.ends_gangs()) is not None]
+    return Rights(
+        claimants=claimants,
+        preempt=preempt,
+        reclaim=reclaim,
+        ends_by_preempt=whole & outright & (any(voices) or not voices),
+        ends_by_reclaim=whole,
+        surplus=np.where(v.broken, v.running, v.running - v.minimum),
+        role_surplus=np.where(v.broken[v.role_holder], v.role_running, v.role_running - v.role_min),
+        room=room,
+        idle=np.maximum(problem.node_free, 0).sum(axis=0),
+        open=may,
+        asks=asks,
+        over=over,
+    )
+
+
+def _priority(rules: Rules, priority: Ints) -> Ints:
+    """Priorities as far as the policy has any."""
+    ranked = any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
+    return priority if ranked else np.zeros_like(priority)
+
+
+def _asked(problem: Problem) -> Bools:
+    """(J, R) resources that pending pods of the job ask for."""
+    out = np.zeros((len(problem.job_queue), len(problem.total)), bool)
+    np.logical_or.at(out, problem.set_job, problem.request[problem.set_shape] > 0)
+    return out
+
+
+def _beyond_share(problem: Problem, rules: Rules, has_open: Bools, whole: Bools) -> Ints:
+    """(Q, R) what each queue holds beyond its share and its guarantee: `room` of formulation.md 8.
+
+    Units of one kind are one row; those that nobody may evict come first.
+    """
+    assert rules.deserved is not None
+    v, used = problem.victims, problem.queue_used
+    fixed = problem.unit_count.copy()
+    spared = np.bincount(v.holder[rules.spared], minlength=len(v.queue)) > 0
+    order: list[tuple[int, int, int, int]] = []
+    for h in np.flatnonzero(has_open & whole & (v.unit_row >= 0)).tolist():
+        order.append((1, int(rules.holder_rank[h]), int(v.unit_row[h]), 1))
+        fixed[v.unit_row[h]] -= 1
+    for x, h in enumerate(v.beyond_holder.tolist()):
+        if has_open[h] and not spared[h]:
+            order.append((1, int(rules.surplus_rank[h]), int(v.beyond_unit[x]), int(v.beyond_open[x])))
+            fixed[v.beyond_unit[x]] -= v.beyond_open[x]
+    order += [(0, int(rules.unit_rank[u]), u, int(n)) for u, n in enumerate(fixed)]
+    taken = np.zeros_like(used)
+    for _, _, u, n in sorted(order):
+        q, request = int(problem.unit_queue[u]), problem.unit_request[u]
+        asked = rules.contended & (request > 0)
+        left = (rules.deserved[q] - taken[q])[asked]
+        fit = n if not asked.any() else max(0, min(n, int((left // request[asked]).min())))
+        taken[q] += fit * request
+    beyond = np.where(rules.contended, used - taken, used)
+    return np.maximum(0, np.minimum(beyond, used - np.minimum(used, problem.queue_guarantee)))
