@@ -21,7 +21,7 @@ from ortools.sat.python import cp_model
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints
+from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints
 
 Floats = NDArray[np.float64]
 
@@ -61,6 +61,16 @@ class Guided:
         self._domain = np.zeros((0, 2), np.int64)
         self._objective: list[int] = []
         self._nodes = self._nodes_of(floor)
+        self._admissions = np.array(
+            [
+                var.index
+                for terms in ledger.terms
+                for part in (terms.own, terms.over)
+                for sums in (part.started, *part.minimum)
+                for var in sums.variables
+            ],
+            np.int64,
+        )
 
     def _nodes_of(self, floor: Floor) -> list[list[int]]:
         """Variables of each node class; what belongs to several (the end of a gang) is listed with each."""
@@ -130,8 +140,11 @@ class Guided:
         best: list[int] | None = None
         reached: int | None = None
         spent = 0.0
+        # at first the jobs are those of the relaxation, where it starts them whole: few shapes are then left to place
+        admitted = np.zeros(len(rounded), bool)
+        admitted[self._admissions] = ~fractional[self._admissions]
         for _ in range(ROUNDS):
-            found = self._rest(objective, relaxed, rounded, free, max(0.05, seconds - spent))
+            found = self._rest(objective, relaxed, rounded, free, admitted, max(0.05, seconds - spent))
             spent += found.effort
             if found.solution is not None:
                 value = objective.at(found.solution)
@@ -141,20 +154,29 @@ class Guided:
                     break
             if all(free) or spent >= seconds:
                 break
+            if admitted.any():
+                admitted[:] = False
+                continue
             more = max(4, int(GROW * sum(free)))
             for node in [node for node in order if not free[node]][:more]:
                 free[node] = True
         return Repaired(best, spent)
 
     def _rest(
-        self, objective: Terms, relaxed: Relaxed, rounded: Ints, free: Sequence[bool], seconds: float
+        self,
+        objective: Terms,
+        relaxed: Relaxed,
+        rounded: Ints,
+        free: Sequence[bool],
+        admitted: Bools,
+        seconds: float,
     ) -> Repaired:
-        """The level with the nodes that are not `free` held at the rounded relaxation."""
+        """The level with the nodes that are not `free`, and the variables `admitted`, held at the rounded relaxation."""
         held = np.zeros(len(rounded), bool)
         open_again = np.zeros(len(rounded), bool)
         for of_node, is_free in zip(self._nodes, free, strict=True):
             (open_again if is_free else held)[of_node] = True
-        held &= ~open_again
+        held = (held & ~open_again) | admitted
         value = np.clip(rounded, self._domain[:, 0], self._domain[:, 1])
         model, columns = cp_model.CpModel(), {}
         for i in np.flatnonzero(~held).tolist():
