@@ -26,9 +26,11 @@ from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints
 Floats = NDArray[np.float64]
 
 INTEGRAL = 1e-6
+ROUNDED = 1e-9
 TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: GLOP's default tolerances."""
 INFINITE = 2**62
+PRICED_OUT, PRICED_IN, PRICINGS = 1e-6, 4, 4
 ROUNDS = 5
 GAP = 2e-5
 """A repair stops this close to the best it could reach."""
@@ -38,8 +40,11 @@ GROW = 1.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Relaxed:
-    """Value of an objective over the relaxation, rounded down, and the values (variables,) that reach it."""
+    """`reached`: value of an objective over the relaxation, rounded down; `bound`: the same for all pairs and with the
+    tolerance of GLOP; `values` (variables,) that reach it.
+    """
 
+    reached: int
     bound: int
     values: Floats
 
@@ -57,9 +62,11 @@ class Guided:
         self._ledger, self._model, self._seed = ledger, ledger.model, seed
         self._solver = pywraplp.Solver.CreateSolver("GLOP")
         self._columns: list[pywraplp.Variable] = []
+        self._duals: list[pywraplp.Constraint] = []
         self._rows: list[tuple[Ints, Ints, int, int]] = []
         self._domain = np.zeros((0, 2), np.int64)
         self._objective: list[int] = []
+        self._placement = floor.placement
         self._nodes = self._nodes_of(floor)
         self._admissions = np.array(
             [
@@ -85,6 +92,7 @@ class Guided:
                 c = int(p.node_class[v.node[s]])
                 if c in of_class:
                     of_class[c].update(var.index for var in terms.variables)
+        self._node_row = {c: row for row, c in enumerate(sorted(of_class))}
         return [sorted(indices) for _, indices in sorted(of_class.items())]
 
     # -- relaxation ---------------------------------------------------------------------------------------------
@@ -110,6 +118,7 @@ class Guided:
                 float(low) if low > -INFINITE else -solver.infinity(),
                 float(high) if high < INFINITE else solver.infinity(),
             )
+            self._duals.append(row)
             for index, value in zip(indices.tolist(), values.tolist(), strict=True):
                 row.SetCoefficient(self._columns[index], value)
 
@@ -122,12 +131,53 @@ class Guided:
         for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
-            return None
+        for _ in range(PRICINGS):
+            if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+                return None
+            if not self._price_in():
+                break
         value = goal.Value()
         step = math.gcd(*whole.coefficients) or 1
-        bound = objective.constant + step * math.floor((value + TOLERANCE * max(1.0, abs(value))) / step)
-        return Relaxed(bound, np.array([column.solution_value() for column in self._columns]))
+        reached, bound = (
+            objective.constant + step * math.floor((value + more + width * max(1.0, abs(value))) / step)
+            for more, width in ((0.0, ROUNDED), (self._left_out(), TOLERANCE))
+        )
+        return Relaxed(reached, bound, np.array([column.solution_value() for column in self._columns]))
+
+    def _left_out(self) -> float:
+        """What the pairs that have no column could add at the prices of the relaxation: nearly always nothing."""
+        return float((self._worth() * self._placement.absent).sum())
+
+    def _worth(self) -> Floats:
+        """(S, C) what one pod more of a pair without a column is worth at the prices of the relaxation."""
+        place, p = self._placement, self._ledger.problem
+        worth = np.zeros(place.absent.shape)
+        if place.absent.any():
+            for s, row in place.conserved.items():
+                worth[s] = self._duals[row].dual_value()
+            for (c, r), (row, unit) in place.rows.items():
+                worth[:, c] -= self._duals[row].dual_value() * (p.request[:, r] // unit)
+        return np.where((place.absent > 0) & (worth > PRICED_OUT), worth, 0.0)
+
+    def _price_in(self) -> bool:
+        """Give a column to the pairs that are worth one, a few on each node. False: there is none."""
+        place, worth = self._placement, self._worth()
+        best = np.argsort(-worth, axis=0)[:PRICED_IN]
+        found = False
+        for c in np.flatnonzero(worth.any(axis=0)).tolist():
+            for s in best[:, c].tolist():
+                if worth[s, c] <= 0:
+                    break
+                found = True
+                var, column = place.add_pair(s, c)
+                self._columns.append(self._solver.NumVar(0.0, float(place.limit[s, c]), ""))
+                for row, coefficient in column:
+                    indices, values, low, high = self._rows[row]
+                    self._rows[row] = (np.append(indices, var.index), np.append(values, coefficient), low, high)
+                    self._duals[row].SetCoefficient(self._columns[-1], coefficient)
+                self._nodes[self._node_row[c]].append(var.index)
+                self._domain = np.vstack([self._domain, [0, int(place.limit[s, c])]])
+        return found
 
     # -- repair -------------------------------------------------------------------------------------------------
 
@@ -171,7 +221,7 @@ class Guided:
         admitted: Bools,
         seconds: float,
     ) -> Repaired:
-        """The level with the nodes that are not `free`, and the variables `admitted`, held at the rounded relaxation."""
+        """The level with nodes that are not `free`, and the variables `admitted`, held at the rounded relaxation."""
         held = np.zeros(len(rounded), bool)
         open_again = np.zeros(len(rounded), bool)
         for of_node, is_free in zip(self._nodes, free, strict=True):
@@ -188,6 +238,8 @@ class Guided:
             if fixed.all():
                 if not low <= rest <= high:
                     return Repaired(None, 0.0)
+                continue
+            if low <= -INFINITE and high >= INFINITE:
                 continue
             terms = cp_model.LinearExpr.weighted_sum(
                 [columns[i] for i in indices[~fixed].tolist()], coefficients[~fixed].tolist()

@@ -46,7 +46,7 @@ SMALL_CLASSES = 500
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
 LARGE = 4_000
-"""Variables of an eviction model from which the relaxation guides the search."""
+"""Pairs of a node class and a shape from which the relaxation guides the search of an eviction model."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -120,10 +120,10 @@ class Search:
         bound = objective.span()
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
-        if self.guided is None and not best_effort:
+        if self.guided is not None:
+            stages = [] if best_effort else [Stage.GUIDED]
+        elif not best_effort:
             stages.remove(Stage.GUIDED)
-        if self.guided is not None and best_effort:
-            stages = []
         cheap = CHEAP if self.guided is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
@@ -139,7 +139,8 @@ class Search:
                     best = self.value(objective)
                     continue
             if late and objective.variables:
-                bound = min(bound, mip.relaxed_bound(self.model, objective))
+                relaxed = self.guided.relax(objective) if self.guided is not None else None
+                bound = min(bound, relaxed.bound if relaxed is not None else mip.relaxed_bound(self.model, objective))
                 break
             if effort >= allowance or rounds > CUT_ROUNDS:
                 break
@@ -199,13 +200,13 @@ class Search:
             self.maximise(name, objective)
             return
         self.owed.append((name, objective, len(self.model.proto.constraints)))
-        self.lock(objective, relaxed.bound)
+        self.lock(objective, relaxed.reached)
         self.results.append(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began))
         self._objectives.append(objective)
         self.levels_left = max(1, self.levels_left - 1)
 
     def _redeem(self, objective: Terms) -> float:
-        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Returns the effort."""
+        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Gives the effort."""
         assert self.guided is not None
         owed, self.owed = self.owed, []
         relaxed, effort = self.guided.relax(objective), 0.0
@@ -453,9 +454,10 @@ def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, pr
     """The best plan when running work may have to make room (formulation.md 8)."""
     wide, _ = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed)
-    floor = Joint(ledger)
+    large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
+    floor = Joint(ledger, effort.seed if large else None)
     search = Search(ledger, floor, effort, progress)
-    if len(ledger.model.proto.variables) > LARGE:
+    if large:
         search.guided = Guided(ledger, floor, effort.seed)
     for _ in _evicting_levels(search):
         pass
