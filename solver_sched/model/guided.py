@@ -2,13 +2,14 @@
 
 Where running work may go, every node is a class of its own and CP-SAT alone finds nothing in time, yet the relaxation
 is almost integral: two of a thousand values are fractional. So: solve the relaxation, keep every node on which it is
-integral, give the others to CP-SAT, and let more of them go until the result is within the gap of the relaxation's
+integral, give the others to HiGHS, and let more of them go until the result is within the gap of the relaxation's
 value, which is the bound (docs/adr/0011).
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
-from ortools.sat.python import cp_model
 
+from solver_sched.model import mip
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
@@ -35,7 +36,7 @@ ROUNDS = 5
 GAP = 2e-5
 """A repair stops this close to the best it could reach."""
 GROW = 1.0
-"""More nodes are given to CP-SAT in each round, as a part of those it had."""
+"""More nodes are freed in each round, as a part of those it had."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -194,7 +195,7 @@ class Guided:
         admitted = np.zeros(len(rounded), bool)
         admitted[self._admissions] = ~fractional[self._admissions]
         for _ in range(ROUNDS):
-            found = self._rest(objective, relaxed, rounded, free, admitted, max(0.05, seconds - spent))
+            found = self._rest(objective, rounded, free, admitted, max(0.05, seconds - spent))
             spent += found.effort
             if found.solution is not None:
                 value = objective.at(found.solution)
@@ -215,7 +216,6 @@ class Guided:
     def _rest(
         self,
         objective: Terms,
-        relaxed: Relaxed,
         rounded: Ints,
         free: Sequence[bool],
         admitted: Bools,
@@ -228,56 +228,26 @@ class Guided:
             (open_again if is_free else held)[of_node] = True
         held = (held & ~open_again) | admitted
         value = np.clip(rounded, self._domain[:, 0], self._domain[:, 1])
-        model, columns = cp_model.CpModel(), {}
-        for i in np.flatnonzero(~held).tolist():
-            columns[i] = model.new_int_var(int(self._domain[i, 0]), int(self._domain[i, 1]), "")
-            model.add_hint(columns[i], int(value[i]))
+        part = mip.Rows(np.flatnonzero(~held))
         for indices, coefficients, low, high in self._rows:
             fixed = held[indices]
             rest = int((coefficients[fixed] * value[indices[fixed]]).sum()) if fixed.any() else 0
             if fixed.all():
                 if not low <= rest <= high:
                     return Repaired(None, 0.0)
-                continue
-            if low <= -INFINITE and high >= INFINITE:
-                continue
-            terms = cp_model.LinearExpr.weighted_sum(
-                [columns[i] for i in indices[~fixed].tolist()], coefficients[~fixed].tolist()
-            )
-            if low == high:
-                model.add(terms == low - rest)
-            elif low <= -INFINITE:
-                model.add(terms <= high - rest)
-            elif high >= INFINITE:
-                model.add(terms >= low - rest)
-            else:
-                model.add_linear_constraint(terms, low - rest, high - rest)
-        goal = objective.collected()
-        pairs = list(zip(goal.variables, goal.coefficients, strict=True))
-        constant = sum(c * int(value[v.index]) for v, c in pairs if held[v.index])
-        parts = [(columns[v.index], c) for v, c in pairs if not held[v.index]]
-        divisor = math.gcd(*(c for _, c in parts)) if parts else 1
-        if parts:
-            total = cp_model.LinearExpr.weighted_sum([v for v, _ in parts], [c // divisor for _, c in parts])
-            model.add(total <= (relaxed.bound - objective.constant - constant) // divisor)
-            model.maximize(total)
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.num_workers = 1
-        parameters.random_seed = self._seed
-        parameters.max_deterministic_time = seconds
-        parameters.max_time_in_seconds = 3 * seconds + 0.5
-        parameters.symmetry_level = 0
-        parameters.cp_model_probing_level = 0
-        parameters.linearization_level = 2
-        parameters.presolve_inclusion_work_limit = 0
-        parameters.max_presolve_iterations = 1
-        parameters.relative_gap_limit = GAP
-        status = solver.solve(model)
-        effort = float(solver.response_proto.deterministic_time)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            elif low > -INFINITE or high < INFINITE:
+                part.add(
+                    indices[~fixed],
+                    coefficients[~fixed],
+                    low - rest if low > -INFINITE else low,
+                    high - rest if high < INFINITE else high,
+                )
+        began = time.perf_counter()
+        goal = np.zeros(len(rounded), np.int64)
+        np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)
+        found = part.maximise(goal, self._domain, seconds, GAP)
+        effort = time.perf_counter() - began
+        if found is None:
             return Repaired(None, effort)
-        out = value.copy()
-        for i, var in columns.items():
-            out[i] = solver.value(var)
-        return Repaired(out.tolist(), effort)
+        value[part.columns] = found
+        return Repaired(value.tolist(), effort)
