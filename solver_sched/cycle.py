@@ -111,11 +111,17 @@ def run_cycle(
     if solution is not None and solution.levels and not beats(solution.greedy, solution.levels):
         winner = "solver"
         solved = solution.plan
-        if notes or any(level.gap > OPEN for level in solution.levels if level.name.startswith(("start", "grow"))):
+        open_levels = [level for level in solution.levels if level.name.startswith(("start", "grow"))]
+        early = not len(solved.victim) and (bool(notes) or any(level.gap > OPEN for level in open_levels))
+        if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             solved = greedy_plan(problem, rules, solved)
             notes.append("the budget ended early: room left was filled greedily, level values are at least these")
         plan, refused = _verified(problem, rules, solved)
+        if early and not refused:
+            # on the nodes that score best there may be room that was not there before
+            fuller = greedy_plan(problem, rules, plan)
+            plan = plan if violations(problem, rules, fuller) else fuller
         if refused:
             notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
             winner = "greedy"

@@ -63,6 +63,7 @@ class Placement:
         self.patterns: dict[int, tuple[list[cp_model.IntVar], Ints]] = {}
         self._conservation()
         self._capacity()
+        self._unblock()
         for rule in self.rules.domain_rules:
             self._domain_rows(rule)
 
@@ -104,6 +105,9 @@ class Placement:
                 if isinstance(rule, AtMostOne) and rule.per_node and s in rule.shapes:
                     per_node = np.minimum(per_node, 1)
             allowed = ~self.rules.forbidden[s, p.class_kind]
+            if self.evictions is not None:
+                there = p.node_class[p.victims.blocks[p.victims.blocks[:, 0] == s, 1]]
+                allowed[[c for c in there.tolist() if c in self.node_of]] = True
             out[s] = np.where(allowed, np.minimum(per_node * p.class_size, wanted[s]), 0)
         return out
 
@@ -161,6 +165,24 @@ class Placement:
                 self.model.add(terms <= (max(free, 0) - row.constant) // unit)
             else:
                 at_most(self.model, row, max(free, 0))
+
+    def _unblock(self) -> None:
+        """Pairs that only victims forbid (C9 in formulation.md 8)."""
+        if self.evictions is None:
+            return
+        for s, n, v in self.problem.victims.blocks.tolist():
+            var = self.var.get((s, int(self.problem.node_class[n])))
+            if var is None:
+                continue
+            count, gone = int(self.problem.victims.count[v]), self.evictions.gone(v)
+            if not gone.variables:
+                self.model.add(var == 0)
+            elif count == 1:
+                self.model.add(var <= gone.times(upper(var)).linear())
+            else:
+                whole = self.model.new_bool_var("")
+                self.model.add(count * whole <= gone.linear())
+                self.model.add(var <= upper(var) * whole)
 
     def add_pair(self, s: int, c: int) -> tuple[cp_model.IntVar, list[tuple[int, int]]]:
         """Bring in a pair that the sample left out: its variable, and (row, coefficient) of its column."""
