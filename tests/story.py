@@ -493,7 +493,7 @@ def pod_object(name: str, pod: PodLine) -> Object:
     annotations = {**{key: value for key, value in notes.items() if value}, **pod.annotations}
     if pod.preemptable is not None:
         annotations["volcano.sh/preemptable"] = str(pod.preemptable).lower()
-    meta = metadata(name, pod.age, pod.namespace, labels=pod.labels, annotations=annotations)
+    meta = metadata(name, max(pod.age, pod.started or 0), pod.namespace, labels=pod.labels, annotations=annotations)
     if pod.terminating:
         meta |= leaving(0)
     phase = pod.phase or ("Running" if pod.at else "Pending")
@@ -747,7 +747,7 @@ def unlike(why: Why, decision: Object | None) -> Iterator[str]:
         return
     if why.action and decision["action"] != why.action:
         yield f"want action {why.action}, got {decision['action']}"
-    if why.to and decision["beneficiary"] != qualified(why.to):
+    if why.to and decision["for"] != qualified(why.to):
         yield f"want it for {why.to}, got {decision['beneficiary']}"
     yield from (f"{text!r} is not in {decision['reason']!r}" for text in why.says if text not in decision["reason"])
 
