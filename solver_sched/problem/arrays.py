@@ -247,7 +247,10 @@ class Problem:
         v, used = self.victims, self.queue_used.copy()
         queue = v.queue[v.holder[plan.victim]]
         np.subtract.at(used, queue, plan.out[:, None] * v.request[plan.victim])
-        return replace(self, node_free=self.node_free + plan.freed(self), queue_used=used)
+        freed = plan.freed(self)
+        return replace(
+            self, node_free=self.node_free + freed, node_releasing=self.node_releasing + freed, queue_used=used
+        )
 
     @property
     def kinds(self) -> int:
