@@ -18,7 +18,8 @@ Demands, each checked (exit 1 if one is not met):
 - each level but the best-effort ones is proven or its gap is below MOST_GAP, and no gang is left half running;
 - the rounds end;
 - priority: value started >= P not below that of a peer, for every P down to the first where ours is above; gangs
-  killed and pods evicted at most half of the better peer's, or the levels are proven, so that each was forced;
+  killed and pods evicted at most half of the better peer's, or the levels are proven, so that each was forced (and is
+  named);
 - reclaim: largest deficit not above a peer's; not more gangs killed and fewer pods evicted than a peer that ends with
   the same or a larger deficit.
 """
@@ -200,12 +201,18 @@ def _priority(row: Row) -> Iterator[str]:
                 yield f"value started >= {rank}: {value:.2%}, {peer} {theirs.value[rank]:.2%}"
             if value != theirs.value[rank]:
                 break
-    for what, ours, least in (
-        ("gangs killed", len(row.ours.killed), min((len(p.killed) for p in row.peers.values()), default=0)),
-        ("pods evicted", row.ours.evicted, min((p.evicted for p in row.peers.values()), default=0)),
-    ):
-        if 2 * ours > least and not proven:
-            yield f"{ours} {what}, more than half of {least}, and not every level is proven"
+    if not proven:
+        yield from (f"{text}, and not every level is proven" for text in _beyond_half(row))
+
+
+def _beyond_half(row: Row) -> Iterator[str]:
+    """Of the better peer's gangs killed and pods evicted."""
+    killed = min((len(peer.killed) for peer in row.peers.values()), default=0)
+    if 2 * len(row.ours.killed) > killed:
+        yield f"{len(row.ours.killed)} gangs killed, more than half of {killed}"
+    evicted = min((peer.evicted for peer in row.peers.values()), default=0)
+    if 2 * row.ours.evicted > evicted:
+        yield f"{row.ours.evicted} pods evicted, more than half of {evicted}"
 
 
 def _reclaim(row: Row) -> Iterator[str]:
@@ -274,8 +281,10 @@ def report(rows: list[Row], missed: Mapping[str, list[str]]) -> Iterator[str]:
         for row in rows
     ]
     yield from _table(head, body)
-    yield "\n## Gangs that we end, each forced where all levels are proven\n"
-    yield from [f"- {row.name}: {', '.join(row.ours.killed) or 'none'}" for row in rows]
+    forced = [row for row in rows if row.name.startswith("priority") and any(_beyond_half(row))]
+    if forced:
+        yield "\n## More than half of what the better peer ends or evicts: the gangs we end, each forced by a proven level\n"
+        yield from [f"- {row.name}: {', '.join(row.ours.killed)}" for row in forced]
     yield "\n## Demands not met\n"
     yield from [f"- {name}: {text}" for name, texts in missed.items() for text in texts] or ["None."]
 
