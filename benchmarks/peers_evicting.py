@@ -283,7 +283,7 @@ def report(rows: list[Row], missed: Mapping[str, list[str]]) -> Iterator[str]:
     yield from _table(head, body)
     forced = [row for row in rows if row.name.startswith("priority") and any(_beyond_half(row))]
     if forced:
-        yield "\n## More than half of what the better peer ends or evicts: the gangs we end, each forced by a proven level\n"
+        yield "\n## More than half of what the better peer ends or evicts: the gangs we end, each forced\n"
         yield from [f"- {row.name}: {', '.join(row.ours.killed)}" for row in forced]
     yield "\n## Demands not met\n"
     yield from [f"- {name}: {text}" for name, texts in missed.items() for text in texts] or ["None."]
