@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import solver_sched
-from tests.story import Case, Expect, Object, cases, exact, played, read, shortfalls
+from tests.story import After, Case, Expect, Object, carried_out, cases, exact, played, read, shortfalls
 
 CASES = {case.name: case for case in cases(Path(__file__).parent / "cases")}
 
@@ -74,6 +74,9 @@ def test_every_case_has_a_name_of_its_own() -> None:
         ("pods: {p: cpu=1}, expect: {}", "expect is empty"),
         ("pods: {p: cpu=1}", "expect"),
         ("pods: {p: cpu=1}, expect: {pending: [q]}", "'q'"),
+        ("pods: {p: cpu=1}, expect: {evicted: [q]}", "'q'"),
+        ("pods: {p: cpu=1}, expect: {count: 1}, then: [{expect: {runs: {q: 1}}}]", "'q'"),
+        ("pods: {p: cpu=1}, expect: {count: 1}, then: [{evicted: [p], expect: {count: 1}}]", "evicted"),
         ("pods: {p: cpu=1}, expect: {count: 1}, variants: {v: {nodes: {}}}", "variant v has no expect"),
     ],
 )
@@ -100,6 +103,39 @@ def test_a_demand_can_fail() -> None:
         for expect in ("{" + want + "}", "{one_of: [{" + want + "}]}"):
             case = one("[{name: x, story: y, nodes: {n1: cpu=1}, pods: {p: cpu=1}, expect: " + expect + "}]")
             assert shortfalls(case, nothing), expect
+
+
+def test_an_eviction_that_no_case_asked_for() -> None:
+    """Half a gang is never right, whatever the case demands; a whole one only if it is named."""
+    text = "[{name: x, story: y, nodes: {n1: cpu=2}, groups: {g: {min: 2, pods: 2 x cpu=1 @n1}}, expect: "
+    evict = [{"kind": "Evict", "pod": f"default/g-{i}", "podGroup": "default/g", "node": "n1"} for i in range(2)]
+    plan: Object = {"decisions": evict[:1], "podGroups": [], "queues": [], "snapshot": {"ignored": {}, "problems": []}}
+    (half,) = shortfalls(one(text + "{evicted: [g-0]}}]"), plan)
+    assert "leaves half a gang: 1 of g, minimum 2" in half
+    plan["decisions"] = evict
+    assert not shortfalls(one(text + "{evicted: {g: 2}, runs: {g: 0}}}]"), plan)
+    assert not shortfalls(one(text + "{one_of: [{evicted: [g-0, g-1]}, {evicted: []}]}}]"), plan)
+    assert shortfalls(one(text + "{count: 0}}]"), plan) == ["evicts default/g-0", "evicts default/g-1"]
+
+
+def test_a_plan_is_carried_out() -> None:
+    """Bound pods run from then on, victims leave, come back or are gone, and a promise lasts for one cycle."""
+    text = "[{name: x, story: y, nodes: {n1: cpu=2}, pods: {a: cpu=1 @n1, b: cpu=1, c: {ask: cpu=1, nominated: n1}}, "
+    case = one(text + "expect: {count: 1}}]")
+    rows = [{"kind": "Evict", "pod": "default/a"}, {"kind": "Bind", "pod": "default/b", "node": "n1"}]
+    plan: Object = {"decisions": rows, "podGroups": []}
+    for evicted, there in (("gone", set()), ("back", {"a"}), ("leaving", {"a"})):
+        after = After.model_validate(
+            {"evicted": evicted, "without": ["n1"], "pods": {"d": "cpu=1"}, "expect": {"count": 0}}
+        )
+        made = {new["metadata"]["name"]: new for new in carried_out(case.objects(), plan, after, 1)}
+        assert set(made) == {"b", "c", "d"} | there
+        assert made["b"]["spec"]["nodeName"] == "n1"
+        assert made["b"]["status"] == {"phase": "Running", "startTime": "2026-01-01T12:01:00Z"}
+        assert "nominatedNodeName" not in made["c"]["status"]
+        if there:
+            assert ("deletionTimestamp" in made["a"]["metadata"]) == (evicted == "leaving")
+            assert ("nodeName" in made["a"]["spec"]) == (evicted == "leaving")
 
 
 def test_odd_bytes_and_extreme_priorities() -> None:
