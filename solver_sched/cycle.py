@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
@@ -105,6 +105,10 @@ def run_cycle(
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
         solution, failure = solve_apart(problem, rules, effort, baseline, progress, greedy_plan, apart=budget.apart)
+        if failure and solution is not None and (policy.preempts or policy.reclaims):
+            # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
+            reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
+            solution = replace(solution, levels=reached)
         notes += [failure] if failure else []
     clock.lap("solve")
     winner = "greedy"

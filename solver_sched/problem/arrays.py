@@ -255,7 +255,14 @@ class Problem:
         for code in self.masks if len(pairs) else ():
             masks[code] = masks[code].copy()
             masks[code][pairs[:, 0], self.node_kind[pairs[:, 1]]] = False
-        return replace(self, node_free=self.node_free + plan.freed(self), queue_used=used, masks=masks)
+        freed = plan.freed(self)
+        return replace(
+            self,
+            node_free=self.node_free + freed,
+            node_releasing=self.node_releasing + freed,
+            queue_used=used,
+            masks=masks,
+        )
 
     def unblocked(self, gone: Bools) -> Ints:
         """(.., 2) shape and node of pairs of `Victims.blocks` that are allowed when the sets `gone` (V,) have gone."""
