@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, RECLAIM, Bools, Ints, Plan, Problem
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,10 +102,29 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     )
 
 
+def may_take(problem: Problem, rules: Rules, allowed: Rights, j: int, h: int, cause: int) -> bool:
+    """Whether job `j`, of all claimants, is one for whom pods of holder `h` may go. No plan depends on it, words do."""
+    v = problem.victims
+    queue = problem.job_queue[j]
+    if problem.job_polite[j] or v.job[h] == j or (queue == v.queue[h]) == (cause == RECLAIM):
+        return False
+    if cause == RECLAIM:
+        return bool((allowed.asks[j] & allowed.over[v.queue[h]]).any())
+    mine, theirs = int(problem.job_priority[j]), int(v.priority[h])
+    if v.broken[h] or (mine > theirs and priorities(rules)):
+        return True
+    loose = v.running[h] > v.minimum[h] and any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
+    return bool(loose and (mine == theirs or not priorities(rules)))
+
+
+def priorities(rules: Rules) -> bool:
+    """Whether the policy knows priorities."""
+    return any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
+
+
 def _priority(rules: Rules, priority: Ints) -> Ints:
     """Priorities as far as the policy has any."""
-    ranked = any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
-    return priority if ranked else np.zeros_like(priority)
+    return priority if priorities(rules) else np.zeros_like(priority)
 
 
 def _asked(problem: Problem) -> Bools:
