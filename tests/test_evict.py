@@ -21,7 +21,10 @@ from tests import tiny
 
 def planned(text: str) -> dict[str, Any]:
     """The plan for a cluster in the words of models/instances, with preempt and reclaim unless it says otherwise."""
-    words = {"actions": ["allocate", "preempt", "reclaim"], "switches": {"drf": {"enablePreemptable": False}}}
+    words: dict[str, Any] = {
+        "actions": ["allocate", "preempt", "reclaim"],
+        "switches": {"drf": {"enablePreemptable": False}},
+    }
     words["switches"] |= {"gang": {"enablePreemptable": False}}
     cluster = tiny.cluster(words | yaml.safe_load(text))
     return solver_sched.plan(tiny.objects(cluster), tiny.policy(cluster))
