@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,28 @@ def evictions(problem: Problem, index: Index, rules: Rules, plan: Plan) -> Itera
         given[s] += out
 
 
+def evicted(problem: Problem, index: Index, rules: Rules, plan: Plan) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Code, message and detail for every group that runs less than its minimum because of the plan."""
+    v, words = problem.victims, _Words(problem, index, rules, plan)
+    jobs = served(problem, rules, plan)
+    out = {}
+    for h in np.unique(v.holder[plan.victim]).tolist():
+        if v.running[h] - words.gone[h] >= max(1, v.minimum[h]):
+            continue
+        mine = v.holder[plan.victim] == h
+        pairs = sorted(set(zip(plan.cause[mine].tolist(), jobs[mine].tolist(), strict=True)))
+        said = [words.of_group(h, cause, j) for cause, j in pairs]
+        more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+        detail = {
+            "actions": sorted({ACTIONS[cause] for cause, _ in pairs}),
+            "for": sorted({index.jobs[j] for _, j in pairs if j >= 0}),
+            "pods": int(words.gone[h]),
+            "of": int(v.running[h]),
+        }
+        out[index.holders[h]] = ("Evicted", f"{said[0]}{more}; {words.going(h)}", detail)
+    return out
+
+
 class _Words:
     """Why a pod goes, with the numbers of the cluster before and after the plan."""
 
@@ -80,9 +103,13 @@ class _Words:
         h, n = int(v.holder[s]), int(v.node[s])
         key = (h, n, cause, job)
         if key not in self._known:
-            parts = (self._right(h, cause, job), self._going(h), self._short(n, int(v.queue[h])))
+            parts = (self._right(h, cause, job), self.going(h), self._short(n, int(v.queue[h])))
             self._known[key] = "; ".join(part for part in parts if part)
         return self._known[key]
+
+    def of_group(self, h: int, cause: int, job: int) -> str:
+        """The right to take from a group."""
+        return f"{ACTIONS[cause]}: {self._right(h, cause, job)}"
 
     def _right(self, h: int, cause: int, job: int) -> str:
         v, index = self.problem.victims, self.index
@@ -119,7 +146,8 @@ class _Words:
         theirs = f"{self._plain(r, problem.queue_used[own, r])} of {self._plain(r, deserved[own, r])}"
         return f"{share}, {after} after the plan; {who}, which uses {theirs}, starts"
 
-    def _going(self, h: int) -> str:
+    def going(self, h: int) -> str:
+        """How many of its pods go."""
         v = self.problem.victims
         gone, runs, least = int(self.gone[h]), int(v.running[h]), int(v.minimum[h])
         if gone < runs:

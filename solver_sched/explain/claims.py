@@ -23,6 +23,9 @@ from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Probl
 from solver_sched.rights import may_take, priorities, rights
 from solver_sched.snapshot import Snapshot
 
+NEVER = "its pods have preemptionPolicy Never"
+NOT_STARVING = "enableJobStarving is off, so nobody makes room"
+
 
 class _Rule(NamedTuple):
     """`lets` (M,): pods of each row that it lets go. `words`: what it says of so many pods that it keeps back."""
@@ -93,7 +96,10 @@ class Claims:
         may = self._together(rows, caps)
         fits = self._fits(may, want, ask, q)
         kept: list[dict[str, Any]] = []
-        first = ""
+        # what keeps everybody back is told also where others have taken all that could go
+        first = NEVER if self.problem.job_polite[j] else ""
+        if not any(plugin.starving() for plugin in self.rules.plugins):
+            first = NOT_STARVING
         for i, rule in enumerate(listed):
             held = near & (rule.lets < rows.count)
             pods = int((rows.count - rule.lets)[held].sum())
@@ -197,10 +203,9 @@ class Claims:
         surplus = of_holder(self._left() - v.minimum, 0)
         out = [_Rule("itself", lets(of_holder(v.job == j, 0) > 0), lambda *_: "")]
         if p.job_polite[j]:
-            out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: "its pods have preemptionPolicy Never"))
+            out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
         if not any(plugin.starving() for plugin in plugins):
-            off = "enableJobStarving is off, so nobody makes room"
-            out.append(_Rule("jobStarving", lets(count > 0), lambda *_: off))
+            out.append(_Rule("jobStarving", lets(count > 0), lambda *_: NOT_STARVING))
         left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
         under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
         budgeted = of_set(v.member.any(axis=1), 0) > 0
@@ -226,25 +231,22 @@ class Claims:
         if not policy.preempts:
             out.append(_Rule("preempt", lets(own), lambda *_: "the policy does not list action preempt"))
         out += self._of_other_queues(j, q, rank, ask, others, lets)
-        out.append(_Rule("schedulers", lets(rows.queue < 0), lambda n, _: f"{_pods(n)} of other schedulers never go"))
+        out.append(
+            _Rule("schedulers", lets(rows.queue < 0), lambda n, _: f"pods of other schedulers never go: {_pods(n)}")
+        )
         return out
 
     def _of_other_queues(
         self, j: int, q: int, rank: int, ask: Ints, others: Bools, lets: Callable[..., Ints]
     ) -> list[_Rule]:
-        p, v, rows, rules, deserved = (
-            self.problem,
-            self.problem.victims,
-            self._running(),
-            self.rules,
-            self.rules.deserved,
-        )
-        out = []
+        p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
+        deserved, out = rules.deserved, []
         if not rules.policy.reclaims:
             out.append(_Rule("reclaim", lets(others), lambda *_: "the policy does not list action reclaim"))
         if deserved is None:
             return [*out, _Rule("deserved", lets(others), lambda *_: "no plugin of the policy entitles queues")]
-        if not any(plugin.reclaims() for plugin in rules.plugins):
+        shares = any(plugin.reclaims() for plugin in rules.plugins)
+        if not shares:
             out.append(_Rule("reclaimable", lets(others), lambda *_: "enableReclaimable is off"))
         closed = others & ~p.queue_reclaimable[rows.queue]
         out.append(_Rule("queueReclaimable", lets(closed), self._not_reclaimable))
@@ -255,7 +257,7 @@ class Claims:
             out.append(_Rule("ownShare", lets(others), lambda *_: said))
         over = (p.queue_used > deserved) & rules.contended & self.rights.asks[j]
         lends = over.any(axis=1)
-        if rules.policy.reclaims:
+        if rules.policy.reclaims and shares:
             # of what a queue may give the guarantee keeps a part back, the share the rest
             went = np.zeros_like(p.queue_used)
             np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
@@ -265,8 +267,8 @@ class Claims:
             share = np.where(lends[rows.queue], self._pods_in(beyond), 0)
         else:
             share = np.where(lends[rows.queue], rows.count, 0)
-        shares = self._shares(q, ask)
-        out.append(_Rule("share", lets(others, share), lambda *_: shares))
+        others_hold = self._shares(q, ask)
+        out.append(_Rule("share", lets(others, share), lambda *_: others_hold))
         return out
 
     def _pods_in(self, room: Ints) -> Ints:
