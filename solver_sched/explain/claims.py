@@ -209,7 +209,10 @@ class Claims:
         left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
         under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
         budgeted = of_set(v.member.any(axis=1), 0) > 0
-        out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets))
+        few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
+        most = of_set(under, 2**62)
+        allowed = np.where(of_holder(few.any(axis=1), 0) > 0, np.minimum(most, surplus), most)
+        out.append(_Rule("budget", lets(budgeted, allowed), self._budgets))
         for plugin in plugins:
             spared = plugin.spares(p)
             if spared is not None:
@@ -263,7 +266,7 @@ class Claims:
             np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
             guarded = p.queue_used - np.minimum(p.queue_used, p.queue_guarantee)
             out.append(_Rule("guarantee", lets(others, self._pods_in(guarded - went)), self._guarantees))
-            beyond = np.where(self.rights.room < guarded, self.rights.room - went, 2**62)
+            beyond = np.where(self.rights.room < guarded, self.rights.room - went, 2**60)
             share = np.where(lends[rows.queue], self._pods_in(beyond), 0)
         else:
             share = np.where(lends[rows.queue], rows.count, 0)
@@ -272,11 +275,21 @@ class Claims:
         return out
 
     def _pods_in(self, room: Ints) -> Ints:
-        """(M,) pods of each row that fit a room of its queue (Q, R)."""
-        rows = self._running()
+        """(M,) pods of each row that fit a room of its queue (Q, R); of a gang that does not fit whole, its surplus."""
+        rows, v = self._running(), self.problem.victims
         request = np.maximum(rows.request, 1)
         quotients = np.where(rows.request > 0, room[rows.queue] // request, 2**62)
         out: Ints = quotients.min(axis=1, initial=2**62)
+        whole = self._of_holders((v.count - self.gone)[:, None] * v.request)
+        large = ((whole > room[v.queue]) & (whole > 0)).any(axis=1)
+        surplus = np.where(large & ~v.broken, np.maximum(0, self._left() - v.minimum), 2**62)
+        return np.minimum(out, np.append(surplus, 2**62)[np.where(rows.holder >= 0, rows.holder, len(v.queue))])
+
+    def _of_holders(self, values: Ints) -> Ints:
+        """(H, X) sum of rows of victim sets (V, X)."""
+        v = self.problem.victims
+        out = np.zeros((len(v.queue), values.shape[1]), np.int64)
+        np.add.at(out, v.holder, values)
         return out
 
     def _own_use(self, q: int, rank: int) -> Ints:
