@@ -114,11 +114,12 @@ def _levels(policy: Policy) -> tuple[list[str], list[str]]:
             ),
             queues=tuple(Queue(name) for name in ("a", "b", "default")),
         )
-        report = solver_sched.run_cycle(snapshot, chosen, Budget(apart=False))
-        if running and not len(report.plan.victim):
+        plan = solver_sched.run_cycle(snapshot, chosen, Budget(apart=False)).as_dict()
+        if running and not any(decision["kind"] == "Evict" for decision in plan["decisions"]):
             return []
         # of the lowest priority, which has them all; P- counts only what runs above minimums
-        rows = [re.sub(r">=.*", ">=p", level.name) for level in report.levels if not level.name.endswith("-")]
+        rows = [level["name"] for level in plan["levels"] if not level["name"].endswith("-")]
+        rows = [re.sub(r">=.*", ">=p", name) for name in rows]
         return list(dict.fromkeys(reversed(rows)))[::-1]
 
     staying = replace(policy, actions=tuple(name for name in policy.actions if name not in EVICTING))
