@@ -447,7 +447,7 @@ def test_aliases_that_expand_to_billions_cost_nothing() -> None:
 
 
 def test_a_full_queue_keeps_nobody_out_who_may_take_from_it() -> None:
-    """4 of 4 CPU are held by a lower job. `preempting` lets the higher one in; Volcano's list refuses it at the door."""
+    """4 of 4 CPU are held by a lower job. `preempting` lets the higher one in, Volcano's list does not."""
     dialect = "scheduling.volcano.sh/v1beta1"
     needs = Needs((("cpu", 4000), ("pods", 1)))
 

@@ -283,7 +283,8 @@ class Claims:
         whole = self._of_holders((v.count - self.gone)[:, None] * v.request)
         large = ((whole > room[v.queue]) & (whole > 0)).any(axis=1)
         surplus = np.where(large & ~v.broken, np.maximum(0, self._left() - v.minimum), 2**62)
-        return np.minimum(out, np.append(surplus, 2**62)[np.where(rows.holder >= 0, rows.holder, len(v.queue))])
+        most: Ints = np.append(surplus, 2**62)[np.where(rows.holder >= 0, rows.holder, len(v.queue))]
+        return np.minimum(out, most)
 
     def _of_holders(self, values: Ints) -> Ints:
         """(H, X) sum of rows of victim sets (V, X)."""
