@@ -11,12 +11,13 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
-from solver_sched.actions.enqueue import open_cycle, posed
+from solver_sched.actions.enqueue import NotAdmitted, open_cycle, posed
+from solver_sched.actions.evict import evicted
 from solver_sched.explain import Reason, explain
 from solver_sched.greedy import greedy_plan, settle
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
@@ -137,8 +138,8 @@ def run_cycle(
     clock.lap("verify")
     levels = solution.levels if solution is not None else ()
     decisions = decide(entries.admitted, problem, index, plan, rules)
-    reasons = explain(snapshot, problem, index, rules, plan, levels if winner == "solver" else (), reserved)
-    reasons.update((key, Reason(*why)) for key, why in entries.refused.items())
+    proven = levels if winner == "solver" else ()
+    reasons = reasons_of(snapshot, problem, index, rules, plan, proven, reserved, entries.refused)
     clock.lap("explain")
     greedy_levels = dict(solution.greedy) if solution is not None else {}
     return CycleReport(
@@ -159,6 +160,27 @@ def run_cycle(
         notes=tuple(notes),
         seconds={**clock.laps, "total": clock.total},
     )
+
+
+def reasons_of(
+    snapshot: Snapshot,
+    problem: Problem,
+    index: Index,
+    rules: Rules,
+    plan: Plan,
+    levels: Sequence[LevelResult],
+    reserved: Sequence[Reservation],
+    refused: Mapping[str, NotAdmitted],
+) -> dict[str, Reason]:
+    """Why groups wait, are not let in, or have to make room. One that makes room and waits says both."""
+    out = explain(snapshot, problem, index, rules, plan, levels, reserved)
+    out.update((key, Reason(*why)) for key, why in refused.items())
+    for key, (code, message, detail) in evicted(problem, index, rules, plan).items():
+        waits = out.get(key)
+        if waits is not None:
+            message = f"{message}; its pending pods: {waits.code}: {waits.message}"
+        out[key] = Reason(code, message, {"evicted": detail, **({} if waits is None else waits.detail)})
+    return out
 
 
 def _verified(problem: Problem, rules: Rules, plan: Plan) -> tuple[Plan, tuple[Violation, ...]]:

@@ -7,12 +7,12 @@ A right never depends on where a pod would go. The verifier states the same rule
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -21,7 +21,7 @@ class Rights:
     ends_by_preempt, ends_by_reclaim (H,): the holder may end whole. surplus (H,), role_surplus (W,): pods above the
     minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
     open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
-    over (Q, R): the queue holds more than its share.
+    over (Q, R): the queue holds more than its share. everywhere: also sets that could help nobody are looked at.
     """
 
     claimants: Bools
@@ -36,6 +36,7 @@ class Rights:
     open: Bools
     asks: Bools
     over: Bools
+    everywhere: bool = False
 
 
 def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
@@ -102,10 +103,79 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     )
 
 
+def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Rights, Plan]:
+    """Problem, rights and plan with which the levels of any plan can be valued, whatever it breaks: nothing limits what
+    goes, and of a gang that is left below its minimum nothing counts as staying. What goes for two causes of such a
+    gang goes for the more frequent one.
+    """
+    v = problem.victims
+    out = plan.evicted(problem)
+    per_holder = np.bincount(v.holder, weights=out, minlength=len(v.queue)).astype(np.int64)
+    per_role = np.bincount(v.role[v.role >= 0], weights=out[v.role >= 0], minlength=len(v.role_min)).astype(np.int64)
+    half = (per_holder > 0) & ~v.broken & (v.running - per_holder < v.minimum)
+    half[v.role_holder[(per_role > 0) & (v.role_running - per_role < v.role_min)]] = True
+    half[v.role_holder[v.broken[v.role_holder]]] = False
+    rows: list[tuple[int, int, int]] = []
+    for h in np.flatnonzero(half).tolist():
+        causes = plan.cause[v.holder[plan.victim] == h]
+        rows += [
+            (s, int(v.count[s]), int(np.bincount(causes).argmax())) for s in np.flatnonzero(v.holder == h).tolist()
+        ]
+    rest = ~half[v.holder[plan.victim]]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    whole = replace(
+        plan,
+        victim=np.append(plan.victim[rest], table[:, 0]),
+        out=np.append(plan.out[rest], table[:, 1]),
+        cause=np.append(plan.cause[rest], table[:, 2]),
+    )
+    open_pods = np.bincount(v.holder, weights=v.count, minlength=len(v.queue)).astype(np.int64)
+    running = np.where(half, open_pods, v.running)
+    asked = (problem.set_count[:, None] * problem.request[problem.set_shape]).sum(axis=0)
+    ends = whole.evicted(problem)
+    victims = replace(v, running=running, allowed=np.full_like(v.allowed, v.count.sum()))
+    return (
+        replace(problem, victims=victims),
+        replace(
+            allowed,
+            preempt=allowed.preempt | (whole.evicted(problem, PREEMPT) > 0),
+            reclaim=allowed.reclaim | (whole.evicted(problem, RECLAIM) > 0),
+            ends_by_preempt=open_pods == running,
+            ends_by_reclaim=open_pods == running,
+            surplus=np.where(v.broken, running, np.maximum(0, running - v.minimum)),
+            role_surplus=np.where(half[v.role_holder], v.role_running, allowed.role_surplus),
+            room=problem.queue_used,
+            idle=problem.total + asked,
+            open=allowed.open | (ends > 0),
+            everywhere=True,
+        ),
+        whole,
+    )
+
+
+def may_take(problem: Problem, rules: Rules, allowed: Rights, j: int, h: int, cause: int) -> bool:
+    """Whether job `j`, of all claimants, is one for whom pods of holder `h` may go. No plan depends on it, words do."""
+    v = problem.victims
+    queue = problem.job_queue[j]
+    if problem.job_polite[j] or v.job[h] == j or (queue == v.queue[h]) == (cause == RECLAIM):
+        return False
+    if cause == RECLAIM:
+        return bool((allowed.asks[j] & allowed.over[v.queue[h]]).any())
+    mine, theirs = int(problem.job_priority[j]), int(v.priority[h])
+    if v.broken[h] or (mine > theirs and priorities(rules)):
+        return True
+    loose = v.running[h] > v.minimum[h] and any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
+    return bool(loose and (mine == theirs or not priorities(rules)))
+
+
+def priorities(rules: Rules) -> bool:
+    """Whether the policy knows priorities."""
+    return any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
+
+
 def _priority(rules: Rules, priority: Ints) -> Ints:
     """Priorities as far as the policy has any."""
-    ranked = any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
-    return priority if ranked else np.zeros_like(priority)
+    return priority if priorities(rules) else np.zeros_like(priority)
 
 
 def _asked(problem: Problem) -> Bools:

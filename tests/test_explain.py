@@ -26,7 +26,7 @@ from solver_sched.cluster.objects import (
     Taint,
 )
 from solver_sched.cycle import Budget, run_cycle
-from solver_sched.explain import FOUND, HELD, Reason, explain
+from solver_sched.explain import FOUND, HELD, MOVED, Reason, explain
 from solver_sched.explain.coupling import countable, most
 from solver_sched.greedy import greedy_plan
 from solver_sched.model.effort import LevelResult
@@ -687,7 +687,7 @@ def test_every_waiting_group_has_one_known_reason(
     held = {member.name for member in told.index.members if member.name in told.index.held and member.pending}
     assert waiting | held <= set(reasons) <= {member.name for member in told.index.members}
     for reason in reasons.values():
-        assert reason.code in (*FOUND, *HELD)
+        assert reason.code in (*FOUND, *MOVED, *HELD)
         assert reason.message
         assert "\n" not in reason.message
         json.dumps(reason.detail, allow_nan=False)
@@ -703,7 +703,7 @@ def test_every_waiting_group_has_one_known_reason(
 def test_every_code_is_documented_and_no_other() -> None:
     page = (ROOT / "docs" / "reasons.md").read_text()
     documented = set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
-    assert documented == {*FOUND, *HELD}
+    assert documented == {*FOUND, *MOVED, *HELD}
 
 
 def test_every_hold_in_the_source_is_in_the_vocabulary() -> None:

@@ -116,8 +116,9 @@ def test_paths_in_architecture_exist() -> None:
     ] == []
 
 
-def test_the_demo_in_the_readme_is_what_the_demo_prints() -> None:
-    (shown,) = re.findall(r"<!-- demo -->\n```text\n\$ solver-sched (.*?)\n(.*?)\n\.\.\.\n```", README, re.DOTALL)
+@pytest.mark.parametrize("name", ["demo", "evictions"])
+def test_the_demos_in_the_readme_are_what_the_commands_print(name: str) -> None:
+    (shown,) = re.findall(rf"<!-- {name} -->\n```text\n\$ solver-sched (.*?)\n(.*?)\n\.\.\.\n```", README, re.DOTALL)
     command, table = shown
     done = subprocess.run(
         [sys.executable, "-m", "solver_sched.cli", *command.split()], capture_output=True, text=True, check=True

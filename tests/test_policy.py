@@ -10,10 +10,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+import solver_sched
+from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
 from solver_sched.policy import PluginConf, Policy, PolicyError, SolveSettings, load_policy, shipped_policies
 from solver_sched.policy.catalogue import ACTIONS, PLUGINS, SWITCHES, argument, normalised
 from solver_sched.policy.conf import as_number, as_seconds
+from solver_sched.snapshot import Snapshot
 
 PLUGIN_FILES = Path(__file__).parents[1] / "solver_sched" / "plugins"
 TIERS = "tiers:\n- plugins:\n  - name: gang\n"
@@ -440,3 +444,27 @@ def test_aliases_that_expand_to_billions_cost_nothing() -> None:
         load_policy(text)
     assert time.process_time() - began < 2
     assert all(len(message) < 300 for message in caught.value.messages)
+
+
+def test_a_full_queue_keeps_nobody_out_who_may_take_from_it() -> None:
+    """4 of 4 CPU are held by a lower job. `preempting` lets the higher one in, Volcano's list does not."""
+    dialect = "scheduling.volcano.sh/v1beta1"
+    needs = Needs((("cpu", 4000), ("pods", 1)))
+
+    def one(name: str, priority: int, node: str | None) -> Pod:
+        phase = "Running" if node else "Pending"
+        return Pod("ns", f"{name}-0", needs, group=f"ns/{name}", priority=priority, node=node, phase=phase)
+
+    groups = [
+        PodGroup("ns", name, dialect, min_resources={"cpu": 4000}, priority=priority, phase=phase)
+        for name, priority, phase in (("high", 10, "Pending"), ("low", 0, "Running"))
+    ]
+    pods = [replace(pod, scheduler="volcano") for pod in (one("high", 10, None), one("low", 0, "n"))]
+    snapshot = Snapshot(
+        nodes=(Node("n", {"cpu": 4000, "pods": 9}),), pods=tuple(pods), groups=tuple(groups), queues=(Queue("default"),)
+    )
+    kinds = {
+        name: [decision["kind"] for decision in solver_sched.plan(snapshot, name)["decisions"]]
+        for name in ("preempting", "volcano-preempting")
+    }
+    assert kinds == {"preempting": ["Admit", "Evict", "Nominate"], "volcano-preempting": []}

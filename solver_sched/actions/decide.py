@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_sched.actions.evict import Evict, evictions
-from solver_sched.actions.freed import bound_now
+from solver_sched.freed import bound_now
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import DomainRule, Index, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.problem.domain_rules import blocked
@@ -56,7 +56,7 @@ def decide(admitted: Iterable[str], problem: Problem, index: Index, plan: Plan, 
     return (
         *(Admit(key) for key in admitted),
         *(one for one in placed if isinstance(one, Bind)),
-        *evictions(problem, index, rules, plan, now),
+        *evictions(problem, index, rules, plan),
         *(one for one in placed if isinstance(one, Nominate)),
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,15 +14,21 @@ from msgspec.structs import replace
 from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from solver_sched.cluster.objects import Pod
+    from solver_sched.model.effort import LevelResult
+    from solver_sched.plugins.plugin import Violation
+    from solver_sched.plugins.rules import Rules
     from solver_sched.policy import Policy
+    from solver_sched.problem.arrays import Index, Plan, Problem
     from solver_sched.snapshot import Snapshot
 
 
-def read_plan(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Pod -> node of what is bound or nominated, and the pods that go, from a Plan or from {bindings, gone}.
+def read_plan(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Pod -> node of what is bound or nominated, and pod -> action ("" if not said) of what goes, from a Plan or from
+    {bindings, gone}.
 
     Raises InputError with file and field.
     """
@@ -44,9 +52,10 @@ def read_plan(path: Path) -> tuple[dict[str, str], list[str]]:
                 if wrong:
                     raise InputError(wrong, source=str(path), field=f"decisions[{row}]")
                 bindings[decision.pod] = decision.node
-        return bindings, [decision.pod for decision in decisions if decision.kind == "Evict"]
+        return bindings, {decision.pod: decision.action for decision in decisions if decision.kind == "Evict"}
     if isinstance(document, dict) and "bindings" in document:
-        return _typed(path, document, "bindings"), _typed(path, {"gone": [], **document}, "gone", list[str])
+        gone = _typed(path, {"gone": [], **document}, "gone", list[str])
+        return _typed(path, document, "bindings"), dict.fromkeys(gone, "")
     raise InputError("must be a Plan (decisions) or a mapping with bindings (pod: node) and gone", source=str(path))
 
 
@@ -54,6 +63,7 @@ class _Decision(msgspec.Struct):
     kind: str = ""
     pod: str = ""
     node: str = ""
+    action: str = ""
 
 
 def _typed(path: Path, document: Mapping[str, Any], field: str, wanted: Any = dict[str, str]) -> Any:
@@ -63,58 +73,49 @@ def _typed(path: Path, document: Mapping[str, Any], field: str, wanted: Any = di
         raise InputError(str(error), source=str(path), field=field) from None
 
 
-def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone: list[str]) -> dict[str, Any]:
-    """The plan document of the given decisions, with `violations`: one line per broken rule.
+def judged(
+    snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone: Mapping[str, str] | Iterable[str]
+) -> dict[str, Any]:
+    """The plan document of the given decisions, with `violations`: one line per broken rule. `gone`: pods that go,
+    with the action where it is known.
 
-    Evicted pods are taken as gone, with the right to evict them unquestioned. Levels have no bound: a bound is a
-    statement about all plans, and this is one. Which of a queue's work counts as in its share is still to be chosen, in
-    the plan's favour: a level where that choice is not proven to be the best has status "GIVEN (at least)".
+    Under a policy that evicts, what goes is judged as evictions, and a plan that evicts has the levels of
+    formulation.md 8: also where it breaks rules about who may go, as long as what is placed fits once they have gone.
+    A gang that is left below its minimum then counts as ended whole. Under any other policy pods that go are taken as
+    gone, with the right to evict them unquestioned.
+
+    Levels have no bound: a bound is a statement about all plans, and this is one. Which of a queue's work counts as in
+    its share is still to be chosen, in the plan's favour: a level where that choice is not proven to be the best has
+    status "GIVEN (at least)".
     """
     began = time.perf_counter()
-    import numpy as np
-
     from solver_sched.actions.decide import decide
     from solver_sched.actions.enqueue import open_cycle
-    from solver_sched.cycle import Budget, CycleReport
-    from solver_sched.explain import Reason, explain
-    from solver_sched.model.effort import Effort
-    from solver_sched.model.levels import evaluate
-    from solver_sched.problem.arrays import EMPTY_PLAN, Plan
+    from solver_sched.cycle import CycleReport, reasons_of
+    from solver_sched.problem.arrays import EMPTY_PLAN
     from solver_sched.problem.reservations import by_hand
     from solver_sched.verify import violations
 
-    known = {pod.key for pod in snapshot.pods}
-    broken = [f"pod {pod} is gone, but the snapshot does not have it" for pod in sorted(set(gone) - known)]
-    leaving = set(gone)
-    after = replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.key not in leaving))
-    placed = {pod.group for pod in after.pods if pod.group and pod.key in bindings}
+    actions = dict(gone) if isinstance(gone, Mapping) else dict.fromkeys(gone, "")
+    pods = {pod.key: pod for pod in snapshot.pods}
+    broken = [f"pod {pod} is gone, but the snapshot does not have it" for pod in sorted(actions.keys() - pods.keys())]
+    leaving = {pod: action for pod, action in sorted(actions.items()) if pod in pods}
+    evicting = policy.preempts or policy.reclaims
+    if evicting:
+        outside = {pod: why for pod in leaving if (why := _never_goes(snapshot, pods[pod]))}
+        broken += [f"pod {pod} goes, but {why}" for pod, why in outside.items()]
+    else:
+        outside = leaving
+    after = replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.key not in outside))
     reserved = by_hand(after)
-    problem, index, rules, entries = open_cycle(after, policy, placed, reserved)
-    set_of = {pod: t for t, pods in enumerate(index.set_pods) for pod in pods}
-    row_of = {node: row for row, node in enumerate(index.nodes)}
-    rows: Counter[tuple[int, int]] = Counter()
-    for pod, node in sorted(bindings.items()):
-        if pod not in set_of:
-            state = "held, or not ours, or not pending" if pod in known else "not in the snapshot"
-            broken.append(f"pod {pod} is placed, but is {state}")
-        elif node not in row_of:
-            broken.append(f"pod {pod} is placed on {node}, which is no node that can be used")
-        else:
-            rows[set_of[pod], row_of[node]] += 1
-    table = np.array([(t, n, count) for (t, n), count in sorted(rows.items())], np.int64).reshape(-1, 3)
-    plan = Plan(table[:, 0], table[:, 1], table[:, 2])
-    for found in violations(problem, rules, plan):
-        where = [
-            f"{word} {names[row]}"
-            for word, names, row in (
-                ("group", index.jobs, found.job),
-                ("node", index.nodes, found.node),
-                ("queue", index.queues, found.queue),
-            )
-            if row >= 0
-        ]
-        broken.append(f"{found.plugin}: {', '.join(where)}: {found.message}" if where else str(found.message))
-    levels = () if broken else evaluate(problem, rules, plan, Effort(Budget().seconds, policy.solve.gap))
+    started = {pod.group for pod in after.pods if pod.group and pod.key in bindings}
+    problem, index, rules, entries = open_cycle(after, policy, started, reserved)
+    plan, unplaced = _placed(index, pods, bindings)
+    broken += unplaced
+    plan, renamed = _with_victims(problem, index, rules, plan, {p: a for p, a in leaving.items() if p not in outside})
+    broken += [_line(index, found) for found in violations(problem, rules, plan)]
+    stands = not unplaced and not violations(problem.after(plan), rules, _without_victims(plan))
+    levels = _levels(problem, rules, plan, policy) if stands and (not broken or len(plan.victim)) else ()
     report = CycleReport(
         snapshot=after,
         policy=policy,
@@ -127,15 +128,14 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
         greedy_levels={},
         winner="solver",
         decisions=decide(entries.admitted, problem, index, plan, rules),
-        reasons=explain(after, problem, index, rules, plan, (), reserved)
-        | {key: Reason(*why) for key, why in entries.refused.items()},
+        reasons=reasons_of(after, problem, index, rules, plan, (), reserved, entries.refused),
         reservations=reserved,
         seconds={"total": time.perf_counter() - began},
     )
     document = report.as_dict()
     document["decisions"] = [
-        *({"kind": "Evict", "pod": pod} for pod in sorted(leaving & known)),
-        *({**row, "node": bindings[row["pod"]]} if row["kind"] == "Bind" else row for row in document["decisions"]),
+        *({"kind": "Evict", "pod": pod} for pod in sorted(outside)),
+        *(_renamed(row, bindings, renamed) for row in document["decisions"]),
     ]
     document["levels"] = [
         {**row, "bound": None, "status": "GIVEN" if row["status"] == "OPTIMAL" else "GIVEN (at least)", "greedy": None}
@@ -144,3 +144,115 @@ def judged(snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone
     document["certificate"] = {"status": "given", "gap": None, "winner": "given"}
     document["violations"] = broken
     return document
+
+
+def _never_goes(snapshot: Snapshot, pod: Pod) -> str:
+    """Why no policy lets the pod go, "" if one may. One that is being deleted goes anyway."""
+    if pod.terminating:
+        return ""
+    if pod.node is None or pod.finished:
+        return "does not run"
+    if pod.scheduler not in snapshot.scheduler_names:
+        return f"is of scheduler {pod.scheduler}"
+    return "" if pod.preemptable else "is marked preemptable: false"
+
+
+def _placed(index: Index, pods: Mapping[str, Pod], bindings: Mapping[str, str]) -> tuple[Plan, list[str]]:
+    """The bindings as a plan, and a line for each that is none."""
+    import numpy as np
+
+    from solver_sched.problem.arrays import Plan
+
+    set_of = {pod: t for t, members in enumerate(index.set_pods) for pod in members}
+    row_of = {node: row for row, node in enumerate(index.nodes)}
+    rows: Counter[tuple[int, int]] = Counter()
+    broken = []
+    for pod, node in sorted(bindings.items()):
+        if pod not in set_of:
+            state = "held, or not ours, or not pending" if pod in pods else "not in the snapshot"
+            broken.append(f"pod {pod} is placed, but is {state}")
+        elif node not in row_of:
+            broken.append(f"pod {pod} is placed on {node}, which is no node that can be used")
+        else:
+            rows[set_of[pod], row_of[node]] += 1
+    table = np.array([(t, n, count) for (t, n), count in sorted(rows.items())], np.int64).reshape(-1, 3)
+    return Plan(table[:, 0], table[:, 1], table[:, 2]), broken
+
+
+def _with_victims(
+    problem: Problem, index: Index, rules: Rules, plan: Plan, leaving: Mapping[str, str]
+) -> tuple[Plan, dict[str, str]]:
+    """The plan with those who go, and the pod that goes for each that `decide` will name: those of a set are alike.
+
+    Where the action is not said it is preempt if a job of the victim's queue starts that may take from it, else reclaim
+    if a job of another queue may; where nobody may, the queues of those who start decide.
+    """
+    import numpy as np
+
+    from solver_sched.problem.arrays import PREEMPT, RECLAIM
+    from solver_sched.rights import may_take, rights
+
+    v, allowed = problem.victims, rights(problem, rules)
+    set_of = {pod: s for s, members in enumerate(index.victim_pods) for pod in members}
+    starting = [j for j in set(problem.set_job[plan.pod_set].tolist()) if rules.need[j]]
+    by_name = {"preempt": PREEMPT, "gangpreempt": PREEMPT, "reclaim": RECLAIM, "gangreclaim": RECLAIM}
+
+    def cause(h: int) -> int:
+        for each in (PREEMPT, RECLAIM):
+            if any(may_take(problem, rules, allowed, j, h, each) for j in starting):
+                return each
+        return RECLAIM if starting and all(problem.job_queue[j] != v.queue[h] for j in starting) else PREEMPT
+
+    going: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for pod, action in leaving.items():
+        if pod in set_of:
+            s = set_of[pod]
+            going[s, by_name.get(action, cause(int(v.holder[s])))].append(pod)
+    rows = sorted(going)
+    named: dict[str, str] = {}
+    taken: Counter[int] = Counter()
+    for s, each in rows:
+        mine = going[s, each]
+        named |= dict(zip(index.victim_pods[s][taken[s] : taken[s] + len(mine)], mine, strict=True))
+        taken[s] += len(mine)
+    table = np.array([(s, len(going[s, each]), each) for s, each in rows], np.int64).reshape(-1, 3)
+    return dataclasses.replace(plan, victim=table[:, 0], out=table[:, 1], cause=table[:, 2]), named
+
+
+def _without_victims(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, victim=plan.victim[:0], out=plan.out[:0], cause=plan.cause[:0])
+
+
+def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple[LevelResult, ...]:
+    """Of formulation.md 8 if the plan evicts, else of 6; none where a plan that breaks rules has no values."""
+    from solver_sched.cycle import Budget
+    from solver_sched.model.effort import Effort
+    from solver_sched.model.levels import evaluate
+    from solver_sched.rights import lifted, rights
+
+    effort = Effort(Budget().seconds, policy.solve.gap)
+    if not len(plan.victim):
+        return evaluate(problem, rules, plan, effort)
+    wide, allowed, whole = lifted(problem, rights(problem, rules), plan)
+    levels = evaluate(wide, rules, whole, effort, allowed=allowed)
+    return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
+
+
+def _line(index: Index, found: Violation) -> str:
+    where = [
+        f"{word} {names[row]}"
+        for word, names, row in (
+            ("group", index.jobs, found.job),
+            ("node", index.nodes, found.node),
+            ("queue", index.queues, found.queue),
+        )
+        if row >= 0
+    ]
+    return f"{found.plugin}: {', '.join(where)}: {found.message}" if where else str(found.message)
+
+
+def _renamed(row: dict[str, Any], bindings: Mapping[str, str], gone: Mapping[str, str]) -> dict[str, Any]:
+    """The decision on the pods and nodes that the given plan names."""
+    if row["kind"] in ("Bind", "Nominate"):
+        return {**row, "node": bindings[row["pod"]]}
+    return {**row, "pod": gone[row["pod"]]} if row["kind"] == "Evict" else row

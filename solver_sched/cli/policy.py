@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from solver_sched.cli.options import Lenient, Output, OutputForm
 from solver_sched.cli.output import answer
 from solver_sched.policy import Policy, PolicyError, load_policy, shipped_policies
 
+EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 app = typer.Typer(help="Check, list and show policies.", no_args_is_help=True)
 
 
@@ -77,13 +80,14 @@ def show(
     from solver_sched.report.policies import show_blocks
 
     policy = load_policy(name, lenient=lenient)
-    answer(policy.as_dict(), output, lambda: show_blocks(policy, _levels(policy)))
+    answer(policy.as_dict(), output, lambda: show_blocks(policy, *_levels(policy)))
 
 
-def _levels(policy: Policy) -> list[str] | None:
-    """Names of the levels, read off a solved cluster that is too small for its work, where every rule has a say.
+def _levels(policy: Policy) -> tuple[list[str], list[str]]:
+    """Names of the levels without evictions, and of those with (none where nobody may go), read off a solved cluster
+    that is too small for its work, where every rule has a say.
 
-    One node of 2 CPU, one of them held by the low queue's gang, both queues asking for more than is left.
+    One node of 4 CPU, held by a gang of queue a that needs one of its four pods; a higher job of a and one of b wait.
     """
     import solver_sched
     from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
@@ -92,16 +96,31 @@ def _levels(policy: Policy) -> list[str] | None:
 
     needs = Needs(request=(("cpu", 1000), ("pods", 1)))
     ours, dialect = "solver-sched", "scheduling.volcano.sh/v1beta1"
-    node = Node("n", {"cpu": 2000, "pods": 10})
-    pods = [Pod("ns", "a-0", needs, phase="Running", node="n", scheduler=ours, group="ns/a", member_of=dialect)]
-    pods += [
-        Pod("ns", f"{g}-{i}", needs, scheduler=ours, group=f"ns/{g}", member_of=dialect) for g in "ab" for i in (1, 2)
-    ]
-    snapshot = Snapshot(
-        nodes=(node,),
-        pods=tuple(pods),
-        groups=tuple(PodGroup("ns", g, dialect, queue=g) for g in "ab"),
-        queues=tuple(Queue(name) for name in ("a", "b", "default")),
-    )
-    report = solver_sched.run_cycle(snapshot, policy, Budget(apart=False))
-    return [level["name"].replace(">=0", ">=p") for level in report.as_dict()["levels"]]
+    priority = {"low": 0, "high": 1, "other": 0}
+
+    def pods(group: str, count: int, node: str | None = None) -> list[Pod]:
+        phase = "Pending" if node is None else "Running"
+        own = {"scheduler": ours, "group": f"ns/{group}", "member_of": dialect, "priority": priority[group]}
+        return [Pod("ns", f"{group}-{i}", needs, phase=phase, node=node, **own) for i in range(count)]  # type: ignore[arg-type]
+
+    def names(chosen: Policy, running: int) -> list[str]:
+        waiting = pods("high", 2) + pods("other", 2)
+        snapshot = Snapshot(
+            nodes=(Node("n", {"cpu": 1000 * (running or 2), "pods": 10}),),
+            pods=tuple(pods("low", running or 1, "n") + waiting),
+            groups=tuple(
+                PodGroup("ns", group, dialect, queue="b" if group == "other" else "a", priority=priority[group])
+                for group in priority
+            ),
+            queues=tuple(Queue(name) for name in ("a", "b", "default")),
+        )
+        plan = solver_sched.run_cycle(snapshot, chosen, Budget(apart=False)).as_dict()
+        if running and not any(decision["kind"] == "Evict" for decision in plan["decisions"]):
+            return []
+        # of the lowest priority, which has them all; P- counts only what runs above minimums
+        rows = [level["name"] for level in plan["levels"] if not level["name"].endswith("-")]
+        rows = [re.sub(r">=.*", ">=p", name) for name in rows]
+        return list(dict.fromkeys(reversed(rows)))[::-1]
+
+    staying = replace(policy, actions=tuple(name for name in policy.actions if name not in EVICTING))
+    return names(staying, 0), names(policy, 4) if policy.preempts or policy.reclaims else []

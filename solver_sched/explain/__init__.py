@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from solver_sched.explain.diagnosis import explain
-from solver_sched.explain.reason import FOUND, HELD, Reason
+from solver_sched.explain.reason import FOUND, HELD, MOVED, Reason
 
-__all__ = ["FOUND", "HELD", "Reason", "explain"]
+__all__ = ["FOUND", "HELD", "MOVED", "Reason", "explain"]

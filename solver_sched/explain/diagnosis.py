@@ -16,6 +16,7 @@ import numpy as np
 
 from solver_sched.cluster.objects import Pod
 from solver_sched.explain.amounts import Amounts, names
+from solver_sched.explain.claims import Claims
 from solver_sched.explain.competitors import Competitors
 from solver_sched.explain.gangs import Gangs
 from solver_sched.explain.ladder import Ladder
@@ -23,7 +24,8 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.reason import Found, Reason
 from solver_sched.explain.removal import Removal
 from solver_sched.explain.reserved import Reserved, without_reservations
-from solver_sched.explain.room import Ground, Part, Room, Want
+from solver_sched.explain.room import Ground, Part, Room, Want, open_kinds
+from solver_sched.explain.waiting import Waiting
 from solver_sched.model.effort import LevelResult
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import DomainRule, Index, Ints, Plan, Problem
@@ -31,6 +33,8 @@ from solver_sched.problem.domain_rules import touched
 from solver_sched.problem.reservations import Reservation
 from solver_sched.snapshot import Snapshot
 
+SHORT_OF_ROOM = ("QueueCapability", "QueueGuarantee", "Resources", "Fragmentation", "QueueShare", "Lost")
+"""Codes of causes that running work could cure by making room."""
 LISTED = 10
 """Groups named in `detail.displacedBy`."""
 
@@ -44,19 +48,31 @@ def explain(
     levels: Sequence[LevelResult],
     reserved: Sequence[Reservation] = (),
 ) -> dict[str, Reason]:
-    """Reason per group key, for groups (and pods without one) with pods that stay pending after `plan`.
+    """Reason per group key, for groups (and pods without one) with pods that `plan` does not bind at once.
 
     `levels`: of the solve that made the plan, empty for a greedy plan. `reserved`: what the problem was encoded with.
     """
     row = {key: j for j, key in enumerate(index.jobs)}
     held_pods = _held_pods(snapshot, index, row)
-    kept = Reserved(snapshot, problem, index, rules, plan, reserved)
+    after = problem.after(plan)
+    kept = Reserved(snapshot, after, index, rules, plan, reserved)
     # what is short is told without reservations, which come after it
-    diagnosis = _Diagnosis(without_reservations(problem), index, rules, plan, levels, kept)
+    plain, plain_after = without_reservations(problem), without_reservations(after)
+    waiting = Waiting(problem, index, rules, plan)
+    idle = np.maximum(0, problem.node_free - problem.node_releasing)
+    shared = (index, rules, plan, levels, kept, waiting, idle)
+    diagnosis = _Diagnosis(plain, plain_after, *shared)
+    # room that victims leave is there for whoever may take from them, and for others only what is left of it
+    entitled = _Diagnosis(plain_after, plain_after, *shared) if len(plan.victim) else diagnosis
+    evicting = rules.policy.preempts or rules.policy.reclaims
+    told = (diagnosis.quota, diagnosis.levels, diagnosis.amounts)
+    claims = Claims(snapshot, plain, index, rules, plan, *told) if evicting else None
     out: dict[str, Reason] = {}
     for member in index.members:
         if member.name in row:
-            reason = diagnosis.of(row[member.name], held_pods.get(member.name, []))
+            j = row[member.name]
+            whose = entitled if claims is not None and claims.takes_from_plan(j) else diagnosis
+            reason = whose.of(j, held_pods.get(member.name, []), claims)
             if reason is not None:
                 out[member.name] = reason
         elif member.pending and member.name in index.held:
@@ -99,24 +115,29 @@ def _group(pod: Pod) -> str:
 
 
 class _Diagnosis:
-    """One cycle's rooms, queues and placements, shared by the diagnoses of all groups."""
+    """One cycle's rooms, queues and placements, shared by the diagnoses of all groups. `problem`: with the room in
+    which a group stands alone; `after`: when the victims of the plan have gone; `idle` (N, R): what is free at once.
+    """
 
     def __init__(
         self,
         problem: Problem,
+        after: Problem,
         index: Index,
         rules: Rules,
         plan: Plan,
         levels: Sequence[LevelResult],
         reserved: Reserved,
+        waiting: Waiting,
+        idle: Ints,
     ) -> None:
-        self.reserved = reserved
+        self.reserved, self.waiting, self.idle = reserved, waiting, idle
         self.problem, self.index, self.rules, self.plan = problem, index, rules, plan
         self.levels = Ladder(levels, rules.rank_names)
         self.amounts = Amounts(index.resources)
-        self.quota = Quota(problem, index, rules, plan, self.amounts)
+        self.quota = Quota(after, index, rules, plan, self.amounts)
         self.alone = Room(problem, rules)
-        self.beside = self.alone.beside(plan)
+        self.beside = Room(after, rules, plan, self.alone.coupling)
         self.removal = Removal(problem, rules)
         self.competitors = Competitors(problem, rules, plan)
         self.placed: list[int] = plan.placed(problem).tolist()
@@ -127,23 +148,34 @@ class _Diagnosis:
         self._rivals: dict[int, dict[str, Any]] = {}
         self._up_to: dict[int, Room] = {}
 
-    def of(self, j: int, held: Sequence[_HeldPod]) -> Reason | None:
-        """The reason of job row `j`, None if none of its pods is left."""
-        sets = self.gangs.sets[j]
+    def of(self, j: int, held: Sequence[_HeldPod], claims: Claims | None) -> Reason | None:
+        """The reason of job row `j`, None if all its pods are bound. `claims`: None where nobody may be evicted."""
+        sets, waits = self.gangs.sets[j], self.waiting.pods.get(j, 0)
         left = [t for t in sets if self.placed[t] < self.count[t]]
         if not left and not held:
-            return None
+            if not waits:
+                return None
+            found = _Finding("Nominated", self.waiting.clause(j), self.waiting.detail(j))
+            return Reason(found.code, found.clause, self._detail(j, {}, held, found))
         new = sum(self.placed[t] for t in sets)
         if self.rules.need[j] > 0 and not new:
             needs = self.gangs.needed(j)
             found = self._start(j, needs, held)
+            if claims is not None and found.code in SHORT_OF_ROOM:
+                clause, record = claims.of(j, self.gangs.minimum(j), self.gangs.ask(needs))
+                found = replace(
+                    found, clause=f"{found.clause}; evictions: {clause}", detail={**found.detail, "evictions": record}
+                )
             message = found.clause
         else:
             needs = {left[0]: 1} if left else {}
             found = self._growth(j, left[0]) if left else self._waits_for(held)
-            ready = int(self.problem.job_ready[j]) + new
+            ready = int(self.problem.job_ready[j]) + new - waits
             everyone = int(self.problem.job_ready[j]) + sum(self.count[t] for t in sets) + len(held)
             message = f"{ready} of {everyone} run; {found.clause}"
+            if waits:
+                message = f"{ready} of {everyone} run, {self.waiting.clause(j)}; {found.clause}"
+                found = replace(found, detail={**found.detail, **self.waiting.detail(j)})
         detail = self._detail(j, needs, held, found)
         expected = self.reserved.expected(self.index.jobs[j])
         if expected is not None:
@@ -161,7 +193,7 @@ class _Diagnosis:
         refusal = self.quota.refuses(q, ask)
         if refusal is not None and self.quota.refuses(q, ask, before=True) is not None:
             return _Finding(refusal.code, refusal.clause)
-        if self.alone.gang(want) < want.need:
+        if self.alone.gang(want) < want.need and self.beside.gang(want) < want.need:
             return self._shortage(j, want, ask)
         if (kept := self._kept(want, next(iter(needs)), beside=False)) is not None:
             return kept
@@ -246,7 +278,7 @@ class _Diagnosis:
         short = np.flatnonzero(ask > ground.free).tolist()
         if short:
             r = max(short, key=lambda r: float(ask[r]) / max(0.5, float(ground.free[r])))
-            numbers = f"{plain(r, ask[r])} asked, {plain(r, ground.free[r])} free {on}"
+            numbers = f"{plain(r, ask[r])} asked, {self._free(r, want, ground)} {on}"
             clause = f"{opening}; {self.index.resources[r]} is short: {numbers}"
             return _Finding("Resources", clause, self._shortest(r, int(ask[r]), ground))
         without = room.gang(want, coupled=False)
@@ -254,9 +286,16 @@ class _Diagnosis:
         if rule is not None:
             return _Finding(_code_of(rule), f"{opening}, {without} without {rule.source}", {"rule": rule.source})
         r = self._scarcest(room, want, ask)
-        numbers = f"{text(r, ask[r])} asked, {plain(r, ground.free[r])} free {on}"
+        numbers = f"{text(r, ask[r])} asked, {self._free(r, want, ground)} {on}"
         pieces = f"at most {plain(r, ground.largest[r])} on one node"
         return _Finding("Fragmentation", f"{opening}; {numbers}, {pieces}", self._shortest(r, int(ask[r]), ground))
+
+    def _free(self, r: int, want: Want, ground: Ground) -> str:
+        """`3 free`, or `1 free and 2 being freed`: what victims and terminating pods still hold counts as free."""
+        idle = int(self.idle[open_kinds(self.rules, want.shapes)[self.problem.node_kind], r].sum())
+        coming = int(ground.free[r]) - idle
+        plain = self.amounts.plain
+        return f"{plain(r, idle)} free and {plain(r, coming)} being freed" if coming > 0 else f"{plain(r, idle)} free"
 
     def _bottleneck(self, j: int, want: Want, ask: Ints) -> tuple[str, Want, Ints]:
         """The role or pod set that by itself cannot be met, where there is one, else the gang."""
@@ -460,7 +499,8 @@ class _Diagnosis:
         return {
             "role": self.index.roles[role] if role >= 0 else None,
             "count": self.count[t],
-            "bound": self.placed[t],
+            "bound": self.placed[t] - self.waiting.per_set[t],
+            "nominated": self.waiting.per_set[t],
             "needs": needs,
             "fitsNow": self.beside.pods(s, max(1, needs)),
             "fitsAlone": self.alone.pods(s, max(1, needs)),

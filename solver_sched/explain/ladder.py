@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 from solver_sched.model.effort import LevelResult
 
+DECIDING = ("in-share.", "keep>=", "start>=", "grow>=")
+
 
 class Ladder:
     """`levels` in the order in which they were solved, none for a greedy plan. `first_open`: the first not proven, of
-    those that decide who starts and grows (up to disruption).
+    those that decide who stays, starts and grows.
     """
 
     def __init__(self, levels: Sequence[LevelResult], rank_names: Sequence[str]) -> None:
         self.levels = {level.name: level for level in levels}
         self.rank_names = rank_names
-        deciding = takewhile(lambda level: level.name != "disruption", levels)
+        deciding = (level for level in levels if level.name.startswith(DECIDING))
         self.first_open = next((level for level in deciding if level.bound is None or level.gap > 0), None)
 
     def name(self, what: str, rank: int, in_share: bool) -> str | None:

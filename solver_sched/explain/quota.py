@@ -27,15 +27,20 @@ class Quota:
 
     def __init__(self, problem: Problem, index: Index, rules: Rules, plan: Plan, amounts: Amounts) -> None:
         self.problem, self.index, self.rules, self.amounts = problem, index, rules, amounts
+        # of the problem given, from which victims have gone
+        self.ceilings = [ceiling for plugin in rules.plugins if (ceiling := plugin.ceiling(problem)) is not None]
         self.new = plan.of_queues(problem)
         self.used = problem.queue_used + self.new
         self._numbers: dict[int, dict[str, Any]] = {}
 
-    def refuses(self, q: int, ask: Ints, *, before: bool = False) -> Refusal | None:
-        """Whether a ceiling keeps `ask` (R,) out beside the plan, or already `before` anything is placed (C7, C8)."""
+    def refuses(self, q: int, ask: Ints, *, before: bool = False, given: Ints | int = 0) -> Refusal | None:
+        """Whether a ceiling keeps `ask` (R,) out beside the plan, or already `before` anything is placed (C7, C8).
+
+        `given` (R,): what the queue itself would give up on top.
+        """
         new = np.zeros_like(self.new) if before else self.new
-        for ceiling in self.rules.ceilings:
-            over = (ask > 0) & (ceiling.room[q] < NO_LIMIT) & (new[q] + ask > ceiling.room[q])
+        for ceiling in self.ceilings:
+            over = (ask > 0) & (ceiling.room[q] < NO_LIMIT) & (new[q] + ask > ceiling.room[q] + given)
             if over.any():
                 r = int(over.argmax())
                 used, capability = self.problem.queue_used[q, r] + new[q, r], self.problem.queue_capability[q, r]

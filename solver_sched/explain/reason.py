@@ -25,6 +25,9 @@ Found = Literal[
 ]
 """Codes of what could be decided on, found here, in the order in which they are looked for."""
 
+Moved = Literal["Nominated", "Evicted"]
+"""Codes of what the plan does to a group other than to bind it: it waits for room being freed, or makes room."""
+
 Held = Literal[
     "GroupMissing",
     "QueueMissing",
@@ -42,6 +45,7 @@ Held = Literal[
 """Codes of what must not be decided on now, found by the readers and the encoder."""
 
 FOUND: tuple[str, ...] = get_args(Found)
+MOVED: tuple[str, ...] = get_args(Moved)
 HELD: tuple[str, ...] = get_args(Held)
 
 

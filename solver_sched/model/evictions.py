@@ -83,6 +83,7 @@ class Evictions:
         for row, h in enumerate(v.holder.tolist()):
             self.sets[h].append(row)
         limited = np.asarray((problem.queue_capability < NO_LIMIT).any(axis=1) | problem.queue_guarantee.any())
+        limited |= rights.everywhere
         self.touched: dict[int, cp_model.IntVar] = {}
         for h, sets in self.sets.items():
             worth_it = limited[v.queue[h]] or self.usable[v.node[[s for s in sets if able[s]]]].any()

@@ -49,7 +49,7 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
         blocks += detail_blocks(given.get("detail") or {})
     elif group["pending"]:
         blocks += [Note("pods are pending without a reason", "warning")]
-    elif group["running"] + group["bound"] < group["minMember"]:
+    elif group["running"] + group["bound"] + group["nominated"] < group["minMember"]:
         blocks += [
             Note("no pod of it is pending, or they are of a scheduler not decided on (--scheduler-name)", "warning")
         ]
@@ -66,6 +66,12 @@ def detail_blocks(detail: Mapping[str, Any]) -> Iterator[Block]:
     """Whatever a reason carries: lists of records and records of records become tables, the rest lines; nothing is
     left out.
     """
+    mixed = {key: value for key, value in detail.items() if _mixed(value)}
+    for key, value in mixed.items():
+        plain = {inner: found for inner, found in value.items() if not _records(found)}
+        yield from _fields({_words(key): cell(plain)})
+        yield from detail_blocks({inner: found for inner, found in value.items() if _records(found)})
+    detail = {key: value for key, value in detail.items() if key not in mixed}
     plain = {key: value for key, value in detail.items() if not _records(value) and not _deep(value)}
     yield from _fields({_words(key): cell(value) for key, value in plain.items()})
     for key, value in detail.items():
@@ -100,6 +106,10 @@ def _records(value: object) -> bool:
 
 def _deep(value: object) -> bool:
     return isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
+
+
+def _mixed(value: object) -> bool:
+    return isinstance(value, dict) and any(_records(inner) for inner in value.values())
 
 
 def _fields(fields: Mapping[str, str]) -> Iterator[Note]:

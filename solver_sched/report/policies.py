@@ -45,8 +45,10 @@ def list_blocks(policies: Mapping[str, Policy]) -> list[Block]:
     ]
 
 
-def show_blocks(policy: Policy, levels: Sequence[str] | None) -> list[Block]:
-    """The policy with every argument's value, defaults included, and the levels it makes (None = not known here)."""
+def show_blocks(policy: Policy, levels: Sequence[str], evicting: Sequence[str] = ()) -> list[Block]:
+    """The policy with every argument's value, defaults included, and the levels it makes: those of a cycle that evicts
+    nobody, and those of one that does.
+    """
     settings = [
         ("seed", str(policy.solve.seed)),
         ("gap", f"{policy.solve.gap:g}"),
@@ -65,13 +67,13 @@ def show_blocks(policy: Policy, levels: Sequence[str] | None) -> list[Block]:
         Table("Plugins", ("TIER", "NAME", "SWITCHES", "ARGUMENTS"), plugins),
         Table("Solver", ("NAME", "VALUE"), settings),
     ]
-    if levels is not None:
-        rows = [(str(number), name) for number, name in enumerate(levels, 1)]
-        blocks.append(
-            Table(
-                "Levels, most important first (p: each priority that pods have, highest first)", ("NO", "LEVEL"), rows
-            )
-        )
+    titles = (
+        ("Levels, most important first (p: each priority that pods have, highest first)", levels),
+        ("Levels where somebody waits for whom others may make room; taken if anybody goes", evicting),
+    )
+    for title, names in titles:
+        if names:
+            blocks.append(Table(title, ("NO", "LEVEL"), [(str(number), name) for number, name in enumerate(names, 1)]))
     inert = list(policy.inert())
     if inert:
         blocks.append(Table("Accepted, without effect yet", ("NAME", "WHAT HAPPENS INSTEAD"), inert))

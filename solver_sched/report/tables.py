@@ -48,11 +48,13 @@ def summary(plan: Mapping[str, Any]) -> list[Block]:
         )
     )
     kinds = Counter(decision["kind"] for decision in plan["decisions"])
-    done = [
-        f"{count(kinds[kind])} {word}"
-        for kind, word in (("Bind", "bound"), ("Nominate", "nominated"), ("Evict", "evicted"))
-        if kinds[kind] or kind == "Bind"
-    ]
+    done = [f"{count(kinds['Bind'])} bound"]
+    if kinds["Nominate"]:
+        done.append(f"{count(kinds['Nominate'])} nominated")
+    if kinds["Evict"]:
+        ended = sum((group["reason"] or {}).get("code") == "Evicted" for group in groups)
+        end = f"{counted(ended, 'gang ends', 'gangs end')}" if ended else "no gang ends"
+        done.append(f"{count(kinds['Evict'])} evicted ({end})")
     waiting = [group for group in groups if group["pending"]]
     pending = sum(group["pending"] for group in waiting)
     result = f"pods: {', '.join(done)}, {count(pending)} pending"
@@ -156,21 +158,38 @@ def _held(queue: Mapping[str, Any], resource: str) -> str:
 
 
 def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
-    """What is to be done, in the order in which it may be. The short form of a long list leaves it to `wide`."""
-    if not wide and len(rows) > SHORT_ROWS:
-        rare = [row for row in rows if row["kind"] not in ("Admit", "Bind")]
-        hint = Note(f"{counted(len(rows), 'decision', 'decisions')}: -o wide lists them all", "dim")
-        return [*(decisions(rare[:SHORT_ROWS]) if rare else ()), hint]
+    """What is to be done, in the order in which it may be: admissions and binds, who goes, who gets the room. The short
+    form of a long list leaves the first to `wide`.
+    """
+    short = not wide and len(rows) > SHORT_ROWS
+    first = [row for row in rows if row["kind"] not in ("Evict", "Nominate")]
+    gone = [row for row in rows if row["kind"] == "Evict"]
+    later = [row for row in rows if row["kind"] == "Nominate"]
+    blocks: list[Block] = []
+    if not short:
+        blocks += _places("Decisions", first)
+    shown = gone[:SHORT_ROWS] if short else gone
+    body = [
+        (row["pod"], row.get("node") or "-", row.get("action") or "-", row.get("for") or "-", row.get("reason") or "")
+        for row in shown
+    ]
+    header = ("POD", "NODE", "ACTION", "FOR", "REASON")
+    blocks += _table("Evictions", header, body, len(gone), optional=("ACTION", "NODE"))
+    blocks += _places("Nominations (bound when the room is there)", later[:SHORT_ROWS] if short else later, len(later))
+    if short:
+        blocks.append(Note(f"{counted(len(rows), 'decision', 'decisions')}: -o wide lists them all", "dim"))
+    return blocks
+
+
+def _places(title: str, rows: Sequence[Mapping[str, Any]], total: int | None = None) -> list[Block]:
     # The last column may wrap, and node names are the longest: queue and group come before.
     body = []
     for row in rows:
         target = row.get("node") or ""
         target += f" -> {row['to']}" if row.get("to") else ""
-        target += f", for {row['for']}" if row.get("for") else ""
-        target += f": {row['reason']}" if row.get("reason") else ""
         body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", target))
     header = ("DECISION", "POD", "POD GROUP", "ACTION", "NODE")
-    return _table("Decisions", header, body, len(rows), optional=("ACTION", "POD GROUP"))
+    return _table(title, header, body, len(rows) if total is None else total, optional=("ACTION", "POD GROUP"))
 
 
 def levels(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:

@@ -225,6 +225,17 @@ def test_policy_list_names_everything_a_file_may_name() -> None:
     }
 
 
+def test_policy_show_lists_the_levels_of_evictions_where_the_policy_has_any() -> None:
+    """Of the lowest priority, in the order of formulation.md 8; nothing is solved for what cannot be."""
+    title = "Levels where somebody waits for whom others may make room"
+    assert title not in run("policy", "show", "default").stdout
+    shown = run("policy", "show", "preempting").stdout.partition(title)[2]
+    order = ["in-share.keep>=p", "in-share.start>=p", "in-share.spare>=p", "keep>=p", "start>=p", "disruption.gangs"]
+    order += ["disruption.pods", "disruption.whom", "disruption.time", "grow>=p", "order"]
+    found = [line.split()[1] for line in shown.splitlines() if line[:2].strip().isdigit()]
+    assert [name for name in found if name in order] == order
+
+
 def test_policy_show_gives_arguments_with_their_defaults_and_the_levels(engine: SimpleNamespace) -> None:
     shown = run("policy", "show", "kube-batch")
     assert shown.exit_code == 0, shown.stderr

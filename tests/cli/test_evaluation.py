@@ -6,16 +6,21 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import solver_sched
 from solver_sched.cli.app import app
 from solver_sched.cli.evaluation import judged, read_plan
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
+from solver_sched.cluster.sources import read_objects
+from solver_sched.cycle import Budget, run_cycle
 from solver_sched.errors import InputError
 from solver_sched.model.effort import LevelResult
+from solver_sched.plugins.plugin import Violation
 from solver_sched.policy import load_policy
 from solver_sched.snapshot import Snapshot
+from tests import tiny
 
 DIALECT = "scheduling.volcano.sh/v1beta1"
 CPU = Needs(request=(("cpu", 1000), ("pods", 1)))
@@ -109,14 +114,14 @@ def test_what_is_gone_makes_room() -> None:
 def test_both_forms_are_read(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"version": "1.15.1", "bindings": {"ns/a": "n1"}, "gone": ["ns/v"]}))
-    assert read_plan(file) == ({"ns/a": "n1"}, ["ns/v"])
+    assert read_plan(file) == ({"ns/a": "n1"}, {"ns/v": ""})
     decisions = [
         {"kind": "Admit", "podGroup": "ns/g"},
         {"kind": "Evict", "pod": "ns/v", "node": "n1"},
         {"kind": "Nominate", "pod": "ns/a", "node": "n1"},
     ]
     file.write_text(json.dumps({"kind": "Plan", "decisions": decisions}))
-    assert read_plan(file) == ({"ns/a": "n1"}, ["ns/v"])
+    assert read_plan(file) == ({"ns/a": "n1"}, {"ns/v": ""})
 
 
 @pytest.mark.parametrize(
@@ -167,8 +172,6 @@ def test_the_command_says_no_to_a_broken_plan(tmp_path: Path, monkeypatch: pytes
 
 def test_our_own_plan_is_judged_as_it_was_printed(tmp_path: Path) -> None:
     """What `plan -o json` writes, `--evaluate` accepts, with the same value at every level."""
-    from solver_sched.cycle import Budget, run_cycle
-
     policy = load_policy("volcano")
     printed = run_cycle(cluster(), policy, Budget(apart=False)).as_dict()
     file = tmp_path / "plan.json"
@@ -190,3 +193,82 @@ def test_explain_of_a_group_that_is_not_let_in(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["explain", "ns/g", "-f", str(file), "--policy", "volcano"])
     assert done.exit_code == 1
     assert "NotAdmitted: overcommit: asks 9 cpu; 1.2 x 4 is 4800m, 0 used, 0 reserved" in done.output
+
+
+INSTANCES = Path(__file__).parents[2] / "models" / "instances"
+EVICTING = [path for path in sorted(INSTANCES.glob("*.yaml")) if tiny.read(path).evicted]
+
+
+@pytest.mark.parametrize("path", EVICTING, ids=lambda path: path.stem)
+def test_our_own_evictions_are_judged_as_they_were_printed(path: Path, tmp_path: Path) -> None:
+    """Same pods for the same causes, no broken rule, the same value at every level that was printed."""
+    instance = tiny.read(path)
+    snapshot = read_objects(tiny.objects(instance.cluster))
+    policy = load_policy(tiny.policy(instance.cluster))
+    printed = run_cycle(snapshot, policy, Budget(apart=False)).as_dict()
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(printed))
+    bindings, gone = read_plan(file)
+    assert gone
+    found = judged(snapshot, policy, bindings, gone)
+    assert found["violations"] == []
+
+    def evicted(plan: dict[str, Any]) -> set[tuple[str, str, str]]:
+        return {(d["pod"], d["action"], d["for"]) for d in plan["decisions"] if d["kind"] == "Evict"}
+
+    assert evicted(found) == evicted(printed)
+    values = {level["name"]: level["value"] for level in found["levels"]}
+    assert {name: values.get(name) for name in (level["name"] for level in printed["levels"])} == {
+        level["name"]: level["value"] for level in printed["levels"]
+    }
+
+
+HALVES = """
+  nodes: {n1: {cpu: 2}, n2: {cpu: 2}}
+  actions: [allocate, preempt]
+  switches: {gang: {enablePreemptable: false}}
+  jobs:
+    low: {min: 2, pods: [{cpu: 2, node: n1}, {cpu: 2, node: n2}]}
+    high: {priority: 10, pods: [{cpu: 2}]}
+"""
+
+
+def foreign(gone: list[str], monkeypatch: pytest.MonkeyPatch | None = None) -> dict[str, Any]:
+    """high on n1, where low's first pod stood."""
+    cluster = tiny.cluster(yaml.safe_load(HALVES))
+    if monkeypatch is not None:
+        once = "solver_sched.verify.violations"
+        half = Violation("base", "1 of at least 2 pods of default/low would run")
+        monkeypatch.setattr(once, lambda _problem, _rules, plan: [half] if len(plan.victim) else [])
+    snapshot, policy = read_objects(tiny.objects(cluster)), load_policy(tiny.policy(cluster))
+    return judged(snapshot, policy, {"default/high-0": "n1"}, [f"default/{name}" for name in gone])
+
+
+def test_half_a_gang_is_worth_what_none_of_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of low does no work: the levels are those of the plan that ends it whole, and the breach is told."""
+    whole = foreign(["low-0", "low-1"])
+    half = foreign(["low-0"], monkeypatch)
+    assert half["violations"] == ["1 of at least 2 pods of default/low would run"]
+    assert [(row["pod"], row["action"]) for row in half["decisions"] if row["kind"] == "Evict"] == [
+        ("default/low-0", "preempt")
+    ]
+    values = {level["name"]: level["value"] for level in half["levels"]}
+    assert values["start>=10"] > 0
+    assert values["keep>=0"] == 0
+    assert values["disruption.gangs"] == -1
+    assert values == {level["name"]: level["value"] for level in whole["levels"]}
+
+
+def test_levels_of_evictions_need_a_placement_that_fits() -> None:
+    """low-1 goes from n2 and high is put onto n1, where low-0 stays: 2 CPU placed, none free."""
+    found = foreign(["low-1"])
+    assert any(line.startswith("base: node n1:") for line in found["violations"])
+    assert found["levels"] == []
+
+
+def test_who_never_goes_breaks_a_rule_and_is_taken_as_gone() -> None:
+    cluster = tiny.cluster(yaml.safe_load(HALVES.replace("node: n1}", "node: n1, preemptable: false}")))
+    snapshot, policy = read_objects(tiny.objects(cluster)), load_policy(tiny.policy(cluster))
+    found = judged(snapshot, policy, {"default/high-0": "n1"}, ["default/low-0"])
+    assert found["violations"] == ["pod default/low-0 goes, but is marked preemptable: false"]
+    assert found["decisions"][0] == {"kind": "Evict", "pod": "default/low-0"}

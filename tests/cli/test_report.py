@@ -195,3 +195,56 @@ def test_an_unknown_group_gets_the_nearest_name() -> None:
     assert unknown_group(names, "ml/trian") == "no pod group 'ml/trian' among 2 groups; did you mean ml/train?"
     assert unknown_group(names, "infer") == "no pod group 'infer' among 2 groups; did you mean ml/infer?"
     assert unknown_group([], "x/y") == "no pod group 'x/y' among 0 groups"
+
+
+def evicting(plan: dict[str, Any]) -> dict[str, Any]:
+    """ml/a ends for ml/b, whose pods are nominated."""
+    why = "priority 0 gives way to ml/b of priority 10; all its 2 pods go; n1: 2 cpu to place, 0 idle, 2 given up"
+    evict = {"kind": "Evict", "action": "preempt", "node": "n1", "podGroup": "ml/a", "queue": "q", "for": "ml/b"}
+    plan["decisions"] = [
+        *({**evict, "pod": f"ml/a-{i}", "reason": why} for i in range(2)),
+        *({**bind(f"ml/b-{i}", "n1", "ml/b"), "kind": "Nominate"} for i in range(2)),
+    ]
+    detail = {"evictions": {"mayGo": 0, "fits": 0, "keptBack": [{"rule": "budget", "pods": 2}]}}
+    plan["podGroups"] = [
+        group("ml/a", code="Evicted", running=0, phase="Pending"),
+        group("ml/b", nominated=2, code="Nominated"),
+        group("ml/c", pending=2, code="Resources", detail=detail),
+    ]
+    return plan
+
+
+def test_who_goes_for_whom_is_a_table_of_its_own(plan: dict[str, Any]) -> None:
+    shown = text(plan_blocks(evicting(plan)))
+    assert "pods: 0 bound, 2 nominated, 2 evicted (1 gang ends), 2 pending in 1 group (Resources 1)" in shown
+    assert (
+        """\
+Evictions
+POD     NODE  ACTION   FOR   REASON
+ml/a-0  n1    preempt  ml/b  priority 0 gives way to ml/b of priority 10; all its 2 pods go; """
+        in shown
+    )
+    assert (
+        """\
+Nominations (bound when the room is there)
+DECISION  POD     POD GROUP  ACTION    NODE
+Nominate  ml/b-0  ml/b       allocate  n1
+Nominate  ml/b-1  ml/b       allocate  n1
+"""
+        in shown
+    )
+
+
+def test_long_lists_of_evictions_are_cut(plan: dict[str, Any]) -> None:
+    found = evicting(plan)
+    found["decisions"] = found["decisions"][:1] * 90 + found["decisions"][2:3] * 90
+    short, wide = text(plan_blocks(found)), text(plan_blocks(found, wide=True))
+    assert (short.count("ml/a-0"), wide.count("ml/a-0")) == (SHORT_ROWS, 90)
+    assert "50 more: -o wide lists them all" in short
+
+
+def test_explain_shows_what_each_rule_keeps_back(plan: dict[str, Any]) -> None:
+    shown = text(explain_blocks(evicting(plan), "ml/c"))
+    assert "  Evictions:   mayGo 0, fits 0\n\nKept back\nPODS  RULE\n   2  budget" in shown or (
+        "Kept back\nRULE    PODS\nbudget  2" in shown
+    )

@@ -1,16 +1,18 @@
-"""Now or later: which placed pods stand on idle room and are bound, which wait for room that is being freed.
+"""Now or later, and for whom: which placed pods stand on idle room, and which job each victim makes room for.
 
-A job whose minimum stands on idle room starts now; else all its new pods are nominated (docs: formulation.md 8).
+A job whose minimum stands on idle room starts now; else all its new pods are nominated (formulation.md 8).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
+from solver_sched.rights import may_take, rights
 
 
 def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
@@ -52,6 +54,44 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
             continue
         for row, fit, _ in taken:
             out[row] = fit
+    return out
+
+
+def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
+    """(E,) for each row of victims the job that starts because of it, -1 if nobody starts.
+
+    Of the jobs that may take from the victim, first those that could not start on what is idle or on its way; of these
+    one that starts on the victim's node, else where others of its holder go (a gang ends whole, also on nodes where
+    nobody starts; and where a ceiling is short and no node, the node says nothing); then the highest.
+    """
+    out = np.full(len(plan.victim), -1, np.int64)
+    if not len(out):
+        return out
+    v, allowed = problem.victims, rights(problem, rules)
+    late = plan.count - bound_now(replace(problem, node_releasing=np.zeros_like(problem.node_releasing)), rules, plan)
+    everywhere: dict[int, set[int]] = defaultdict(set)
+    short: dict[int, set[int]] = defaultdict(set)
+    for t, n, waits in zip(plan.pod_set.tolist(), plan.node.tolist(), late.tolist(), strict=True):
+        j = int(problem.set_job[t])
+        if rules.need[j]:
+            everywhere[j].add(n)
+            if waits:
+                short[j].add(n)
+    lost: dict[int, set[int]] = defaultdict(set)
+    for s in plan.victim.tolist():
+        lost[int(v.holder[s])].add(int(v.node[s]))
+    for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
+        h, n = int(v.holder[s]), int(v.node[s])
+
+        def nearness(
+            j: int, h: int = h, n: int = n, cause: int = cause
+        ) -> tuple[bool, bool, bool, bool, int, int, int]:
+            nodes = short[j] if j in short else everywhere[j]
+            allowed_to = may_take(problem, rules, allowed, j, h, cause)
+            near = (n not in nodes, not nodes & lost[h])
+            return (not allowed_to, j not in short, *near, int(rules.rank[j]), int(problem.job_created[j]), j)
+
+        out[row] = min(everywhere, key=nearness, default=-1)
     return out
 
 

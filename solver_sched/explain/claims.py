@@ -1,0 +1,405 @@
+"""Which rules keep running work from making room for a gang that waits (formulation.md 8, docs/reasons.md).
+
+Every running pod on a node that the gang may use is kept back by no rule, by one, or by several. Told is the first rule
+that would make room if it alone gave way. What may go is counted set by set, so it is never less than what may go at
+once: that it does not suffice is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from solver_sched.explain.amounts import Amounts, names
+from solver_sched.explain.ladder import Ladder
+from solver_sched.explain.quota import Quota
+from solver_sched.explain.room import Room, Want, open_kinds
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
+from solver_sched.rights import may_take, priorities, rights
+from solver_sched.snapshot import Snapshot
+
+NEVER = "its pods have preemptionPolicy Never"
+NOT_STARVING = "enableJobStarving is off, so nobody makes room"
+
+
+class _Rule(NamedTuple):
+    """`lets` (M,): pods of each row that it lets go. `words`: what it says of so many pods that it keeps back."""
+
+    name: str
+    lets: Ints
+    words: Callable[[int, Bools], str]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Running:
+    """Running pods by node: victim sets less what goes already, then pods that are in none. All (M,), request (M, R).
+
+    `holder`: row in H, -1 = none. `queue` -1 = none (other schedulers). The first rows are the victim sets.
+    """
+
+    holder: Ints
+    queue: Ints
+    priority: Ints
+    node: Ints
+    count: Ints
+    request: Ints
+
+
+class Claims:
+    """Asked gang by gang, after the plan."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        problem: Problem,
+        index: Index,
+        rules: Rules,
+        plan: Plan,
+        quota: Quota,
+        ladder: Ladder,
+        amounts: Amounts,
+    ) -> None:
+        self.snapshot, self.problem, self.index, self.rules, self.plan = snapshot, problem, index, rules, plan
+        self.after, self.quota, self.ladder, self.amounts = problem.after(plan), quota, ladder, amounts
+        self.rights = rights(problem, rules)
+        self.gone = plan.evicted(problem)
+        self.beside = Room(self.after, rules, plan)
+        self._rows: _Running | None = None
+        self._known: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+
+    def takes_from_plan(self, j: int) -> bool:
+        """Whether the job may use room that the plan frees, as far as rights go."""
+        v = self.problem.victims
+        pairs = set(zip(v.holder[self.plan.victim].tolist(), self.plan.cause.tolist(), strict=True))
+        return any(may_take(self.problem, self.rules, self.rights, j, h, cause) for h, cause in pairs)
+
+    def of(self, j: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
+        """The end of the message and `evictions` of the detail, for a gang that could start and waits."""
+        p, q = self.problem, int(self.problem.job_queue[j])
+        rank, priority = int(self.rules.rank[j]), int(p.job_priority[j])
+        key = (want, q, rank, priority, bool(p.job_polite[j]), ask.tobytes())
+        if key not in self._known:
+            self._known[key] = self._told(j, q, rank, priority, want, ask)
+        return self._known[key]
+
+    def _told(self, j: int, q: int, rank: int, priority: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
+        rows = self._running()
+        listed = [rule for rule in self._rules(j, q, rank, priority, ask) if (rule.lets < rows.count).any()]
+        caps = np.array([rule.lets for rule in listed], np.int64).reshape(-1, len(rows.count))
+        near = open_kinds(self.rules, want.shapes)[self.problem.node_kind[rows.node]] | (rows.queue == q)
+        near &= rows.count > 0
+        may = self._together(rows, caps)
+        fits = self._fits(may, want, ask, q)
+        kept: list[dict[str, Any]] = []
+        # what keeps everybody back is told also where others have taken all that could go
+        first = NEVER if self.problem.job_polite[j] else ""
+        if not any(plugin.starving() for plugin in self.rules.plugins):
+            first = NOT_STARVING
+        for i, rule in enumerate(listed):
+            held = near & (rule.lets < rows.count)
+            pods = int((rows.count - rule.lets)[held].sum())
+            if not pods or rule.name == "itself":
+                continue
+            alone = self._together(rows, np.delete(caps, i, axis=0))
+            would = self._fits(alone, want, ask, q) if (alone > may).any() else fits
+            room = ((rows.count - rule.lets)[held, None] * rows.request[held]).sum(axis=0)
+            kept.append({"rule": rule.name, "pods": pods, "room": self.amounts.mapping(room), "fitsWithout": would})
+            if not first and fits < want.need <= would:
+                first = rule.words(pods, held)
+        detail: dict[str, Any] = {"mayGo": int(may[near].sum()), "fits": fits, "needs": want.need, "keptBack": kept}
+        return first or self._otherwise(want, fits, kept, detail["mayGo"], near=bool(near.any())), detail
+
+    def _otherwise(self, want: Want, fits: int, kept: Sequence[dict[str, Any]], may: int, *, near: bool) -> str:
+        """No rule alone is in the way. `may`: pods that may go; `near`: somebody runs where the gang may."""
+        if not near:
+            return "nobody runs who could make room"
+        if fits >= want.need:
+            level = self.ladder.first_open
+            if level is not None:
+                return f"room could be made for it, but level {level.name} is not proven"
+            return "what could make room for it is worth more at a level above"
+        most = sorted(kept, key=lambda one: -one["pods"])
+        held = names([f"{one['rule']} ({_pods(one['pods'])})" for one in most])
+        enough = f"with all that may go {fits} of {want.need} pods fit" if may else "nobody else may go"
+        return f"{enough}; kept back by {held}" if held else enough
+
+    # -- what goes ------------------------------------------------------------------------------------------------
+
+    def _together(self, rows: _Running, caps: Ints) -> Ints:
+        """(M,) pods that may go under all of some rules: a gang that does not end whole keeps its minimum."""
+        v = self.problem.victims
+        may = np.minimum(caps.min(axis=0, initial=2**62), rows.count)
+        known = rows.holder >= 0
+        size = len(v.queue)
+        going = np.bincount(rows.holder[known], weights=may[known], minlength=size).astype(np.int64)
+        left = self._left()
+        surplus = np.where(v.broken, left, np.maximum(0, left - v.minimum))
+        limit = np.where(going >= left, left, surplus)
+        out: Ints = np.where(known, np.minimum(may, np.append(limit, 0)[rows.holder]), may)
+        return out
+
+    def _left(self) -> Ints:
+        """(H,) pods that run after the plan."""
+        v = self.problem.victims
+        out: Ints = v.running - np.bincount(v.holder, weights=self.gone, minlength=len(v.queue)).astype(np.int64)
+        return out
+
+    def _fits(self, may: Ints, want: Want, ask: Ints, q: int) -> int:
+        """Pods of the gang that fit, 0 if the ceiling of its queue refuses it all the same."""
+        rows = self._running()
+        given = may[:, None] * rows.request
+        own = given[rows.queue == q].sum(axis=0)
+        if self.quota.refuses(q, ask, given=own) is not None:
+            return 0
+        freed = np.zeros_like(self.after.node_free)
+        np.add.at(freed, rows.node, given)
+        room = replace(self.after, node_free=self.after.node_free + freed)
+        return min(want.need, Room(room, self.rules, self.plan, self.beside.coupling).gang(want))
+
+    def _running(self) -> _Running:
+        if self._rows is None:
+            p, v = self.problem, self.problem.victims
+            fixed = _fixed(self.snapshot, p, self.index)
+            column = np.array([row for row, _ in fixed], np.int64).reshape(-1, 4).T
+            count = np.ones(len(fixed), np.int64)
+            request = np.array([request for _, request in fixed], np.int64).reshape(-1, len(p.total))
+            self._rows = _Running(
+                holder=np.append(v.holder, column[0]),
+                queue=np.append(v.queue[v.holder], column[1]),
+                priority=np.append(v.priority[v.holder], column[2]),
+                node=np.append(v.node, column[3]),
+                count=np.append(v.count - self.gone, count),
+                request=np.concatenate([v.request, request]),
+            )
+        return self._rows
+
+    # -- rules ----------------------------------------------------------------------------------------------------
+
+    def _rules(self, j: int, q: int, rank: int, priority: int, ask: Ints) -> list[_Rule]:
+        """What stands between the gang and the room of running pods. The first are those that an operator set for these
+        pods, the last those of the policy as a whole.
+        """
+        p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
+        policy, plugins, count = rules.policy, rules.plugins, rows.count
+        sets = len(v.holder)
+        is_set = np.arange(len(count)) < sets
+        own, others = rows.queue == q, (rows.queue >= 0) & (rows.queue != q)
+
+        def of_holder(values: Ints | Bools, otherwise: int) -> Ints:
+            return np.append(values, otherwise).astype(np.int64)[np.where(rows.holder >= 0, rows.holder, len(v.queue))]
+
+        def of_set(values: Any, otherwise: int) -> Ints:
+            return np.append(values, np.full(len(count) - sets, otherwise)).astype(np.int64)
+
+        def lets(kept: Bools, at_most: Ints | int = 0) -> Ints:
+            return np.where(kept, np.minimum(count, np.maximum(0, at_most)), count)
+
+        broken = of_holder(v.broken, 0) > 0
+        surplus = of_holder(self._left() - v.minimum, 0)
+        out = [_Rule("itself", lets(of_holder(v.job == j, 0) > 0), lambda *_: "")]
+        if p.job_polite[j]:
+            out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
+        if not any(plugin.starving() for plugin in plugins):
+            out.append(_Rule("jobStarving", lets(count > 0), lambda *_: NOT_STARVING))
+        left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
+        under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
+        budgeted = of_set(v.member.any(axis=1), 0) > 0
+        few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
+        most = of_set(under, 2**62)
+        allowed = np.where(of_holder(few.any(axis=1), 0) > 0, np.minimum(most, surplus), most)
+        out.append(_Rule("budget", lets(budgeted, allowed), self._budgets))
+        for plugin in plugins:
+            spared = plugin.spares(p)
+            if spared is not None:
+                name = plugin.name
+                out.append(_Rule(name, lets(of_set(spared, 0) > 0), partial(_spared, name)))
+        pinned = ~is_set & (rows.queue >= 0)
+        out.append(_Rule("preemptable", lets(pinned), lambda n, _: f"{_are(n)} marked preemptable: false"))
+        grace = broken & (of_holder(v.stale, 1) == 0)
+        out.append(_Rule("gracePeriod", lets(grace), self._in_grace))
+        voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
+        ranked = priorities(rules)
+        loose = any(plugin.takes_surplus_of_equals() for plugin in plugins)
+        lower = own & ((rows.priority < priority) & ranked | broken)
+        equal = own & ~lower & ((rows.priority == priority) | (not ranked)) & loose
+        if voices and not any(voices):
+            out.append(_Rule("minimum", lets(lower & ~broken, surplus), self._minimums))
+        kept = lets(own & ~lower, np.where(equal, surplus, 0))
+        out.append(_Rule("priority", kept, lambda n, _: self._priorities(q, priority, n, ranked=ranked)))
+        if not policy.preempts:
+            out.append(_Rule("preempt", lets(own), lambda *_: "the policy does not list action preempt"))
+        out += self._of_other_queues(j, q, rank, ask, others, lets)
+        out.append(
+            _Rule("schedulers", lets(rows.queue < 0), lambda n, _: f"pods of other schedulers never go: {_pods(n)}")
+        )
+        return out
+
+    def _of_other_queues(
+        self, j: int, q: int, rank: int, ask: Ints, others: Bools, lets: Callable[..., Ints]
+    ) -> list[_Rule]:
+        p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
+        deserved, out = rules.deserved, []
+        if not rules.policy.reclaims:
+            out.append(_Rule("reclaim", lets(others), lambda *_: "the policy does not list action reclaim"))
+        if deserved is None:
+            return [*out, _Rule("deserved", lets(others), lambda *_: "no plugin of the policy entitles queues")]
+        shares = any(plugin.reclaims() for plugin in rules.plugins)
+        if not shares:
+            out.append(_Rule("reclaimable", lets(others), lambda *_: "enableReclaimable is off"))
+        closed = others & ~p.queue_reclaimable[rows.queue]
+        out.append(_Rule("queueReclaimable", lets(closed), self._not_reclaimable))
+        used = self._own_use(q, rank)
+        passed = np.flatnonzero(rules.contended & (ask > 0) & (used + ask > deserved[q])).tolist()
+        if passed:
+            said = self._own_share(q, passed[0], used, ask)
+            out.append(_Rule("ownShare", lets(others), lambda *_: said))
+        over = (p.queue_used > deserved) & rules.contended & self.rights.asks[j]
+        lends = over.any(axis=1)
+        if rules.policy.reclaims and shares:
+            # of what a queue may give the guarantee keeps a part back, the share the rest
+            went = np.zeros_like(p.queue_used)
+            np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
+            guarded = p.queue_used - np.minimum(p.queue_used, p.queue_guarantee)
+            out.append(_Rule("guarantee", lets(others, self._pods_in(guarded - went)), self._guarantees))
+            beyond = np.where(self.rights.room < guarded, self.rights.room - went, 2**60)
+            share = np.where(lends[rows.queue], self._pods_in(beyond), 0)
+        else:
+            share = np.where(lends[rows.queue], rows.count, 0)
+        others_hold = self._shares(q, ask)
+        out.append(_Rule("share", lets(others, share), lambda *_: others_hold))
+        return out
+
+    def _pods_in(self, room: Ints) -> Ints:
+        """(M,) pods of each row that fit a room of its queue (Q, R); of a gang that does not fit whole, its surplus."""
+        rows, v = self._running(), self.problem.victims
+        request = np.maximum(rows.request, 1)
+        quotients = np.where(rows.request > 0, room[rows.queue] // request, 2**62)
+        out: Ints = quotients.min(axis=1, initial=2**62)
+        whole = self._of_holders((v.count - self.gone)[:, None] * v.request)
+        large = ((whole > room[v.queue]) & (whole > 0)).any(axis=1)
+        surplus = np.where(large & ~v.broken, np.maximum(0, self._left() - v.minimum), 2**62)
+        most: Ints = np.append(surplus, 2**62)[np.where(rows.holder >= 0, rows.holder, len(v.queue))]
+        return np.minimum(out, most)
+
+    def _of_holders(self, values: Ints) -> Ints:
+        """(H, X) sum of rows of victim sets (V, X)."""
+        v = self.problem.victims
+        out = np.zeros((len(v.queue), values.shape[1]), np.int64)
+        np.add.at(out, v.holder, values)
+        return out
+
+    def _own_use(self, q: int, rank: int) -> Ints:
+        """(R,) what the queue holds after the plan for jobs of this rank and higher: the others come second in it."""
+        p, rules, plan = self.problem, self.rules, self.plan
+        units = (p.unit_queue == q) & (rules.unit_rank <= rank)
+        job = p.set_job[plan.pod_set]
+        new = (p.job_queue[job] == q) & (rules.rank[job] <= rank)
+        placed = plan.count[new, None] * p.request[p.set_shape[plan.pod_set[new]]]
+        out: Ints = (p.unit_count[units, None] * p.unit_request[units]).sum(axis=0) + placed.sum(axis=0)
+        return out
+
+    # -- words ----------------------------------------------------------------------------------------------------
+
+    def _budgets(self, pods: int, held: Bools) -> str:
+        member = self.problem.victims.member
+        rows = np.flatnonzero(member[held[: len(member)]].any(axis=0)).tolist()
+        gone = (member * self.gone[:, None]).sum(axis=0)
+        said = [
+            f"{self.snapshot.budgets[b].namespace}/{self.snapshot.budgets[b].name} "
+            f"allows {max(0, int(self.problem.victims.allowed[b] - gone[b]))} more"
+            for b in rows
+        ]
+        return f"{_pods(pods)} may not go: disruption budget {names(said)}"
+
+    def _holders(self, held: Bools) -> str:
+        rows = np.unique(self._running().holder[held])
+        return names([self.index.holders[h] for h in rows[rows >= 0].tolist()])
+
+    def _queues(self, held: Bools) -> list[int]:
+        found: list[int] = np.unique(self._running().queue[held]).tolist()
+        return found
+
+    def _in_grace(self, pods: int, held: Bools) -> str:
+        return f"{_pods(pods)} of {self._holders(held)}, which waits for members that it lost, are in its grace period"
+
+    def _minimums(self, pods: int, held: Bools) -> str:
+        return f"gang (enablePreemptable) keeps the minimum of {self._holders(held)}: {_pods(pods)}"
+
+    def _priorities(self, q: int, priority: int, pods: int, *, ranked: bool) -> str:
+        queue = self.index.queues[q]
+        if not ranked:
+            return f"the policy knows no priorities: {_pods(pods)} of queue {queue} count as equal"
+        return f"nobody of lower priority than {priority} in queue {queue} would do; {_are(pods)} not lower"
+
+    def _not_reclaimable(self, pods: int, held: Bools) -> str:
+        listed = names([self.index.queues[k] for k in self._queues(held)])
+        return f"queue {listed} is not reclaimable: {_pods(pods)}"
+
+    def _guarantees(self, _: int, held: Bools) -> str:
+        p, k = self.problem, self._queues(held)[0]
+        r = int((self.after.queue_used[k] - p.queue_guarantee[k] - 2**61 * (p.queue_guarantee[k] == 0)).argmax())
+        holds = f"holds {self.amounts.plain(r, self.after.queue_used[k, r])}"
+        return f"queue {self.index.queues[k]} is guaranteed {self.amounts.text(r, p.queue_guarantee[k, r])}, {holds}"
+
+    def _shares(self, q: int, ask: Ints) -> str:
+        """What the other queues hold of their shares, in the contended resource that the gang asks most of."""
+        p, deserved = self.problem, self.rules.deserved
+        rows = np.flatnonzero(self.rules.contended & (ask > 0)).tolist()
+        if deserved is None or not rows:
+            return "nothing that it asks for is contended, so no queue is over its share"
+        r = max(rows, key=lambda r: float(ask[r]) / max(1.0, float(p.total[r])))
+        used, plain = self.after.queue_used, self.amounts.plain
+        others = [k for k in range(len(used)) if k != q and used[k, r] > 0]
+        held = names([f"{self.index.queues[k]} {plain(r, used[k, r])} of {plain(r, deserved[k, r])}" for k in others])
+        said = f"no other queue has that much {self.index.resources[r]} beyond its share"
+        return f"{said} ({held})" if held else said
+
+    def _own_share(self, q: int, r: int, used: Ints, ask: Ints) -> str:
+        deserved, plain = self.rules.deserved, self.amounts.plain
+        assert deserved is not None
+        uses = f"uses {plain(r, used[r])} of its share of {self.amounts.text(r, deserved[q, r])}"
+        return f"queue {self.index.queues[q]} {uses}, asks {plain(r, ask[r])} more: it may not reclaim"
+
+
+def _fixed(snapshot: Snapshot, problem: Problem, index: Index) -> list[tuple[tuple[int, int, int, int], Ints]]:
+    """(holder, queue, priority, node) and request of each running pod that is in no victim set: marked
+    `preemptable: false`, or of another scheduler (queue -1).
+    """
+    node_row = {name: n for n, name in enumerate(index.nodes)}
+    queue_row = {name: q for q, name in enumerate(index.queues)}
+    holder_row = {name: h for h, name in enumerate(index.holders)}
+    column = {name: r for r, name in enumerate(index.resources)}
+    groups = {group.key: group for group in snapshot.groups}
+    ours, out = frozenset(snapshot.scheduler_names), []
+    for pod in snapshot.pods:
+        mine = pod.scheduler in ours
+        if pod.node not in node_row or pod.finished or pod.terminating or (mine and pod.preemptable):
+            continue
+        group = groups.get(pod.group or "")
+        queue = (group.queue if group is not None else pod.queue) or "default"
+        priority = pod.priority if group is None or group.priority is None else group.priority
+        request = np.zeros(len(problem.total), np.int64)
+        for name, amount in pod.needs.request:
+            request[column[name]] += amount
+        at = queue_row.get(queue, -1) if mine else -1
+        out.append(((holder_row.get(pod.group or pod.key, -1), at, priority, node_row[pod.node]), request))
+    return out
+
+
+def _spared(plugin: str, pods: int, _: Bools) -> str:
+    if plugin == "cdp":
+        return f"cdp keeps {_pods(pods)} still in the cool-down"
+    return f"{plugin} keeps {_pods(pods)} of the system" if plugin == "conformance" else f"{plugin} keeps {_pods(pods)}"
+
+
+def _pods(number: int) -> str:
+    return f"{number} pod" if number == 1 else f"{number} pods"
+
+
+def _are(number: int) -> str:
+    return f"{_pods(number)} {'is' if number == 1 else 'are'}"
