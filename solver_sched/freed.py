@@ -6,6 +6,7 @@ A job whose minimum stands on idle room starts now; else all its new pods are no
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -80,18 +81,34 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     lost: dict[int, set[int]] = defaultdict(set)
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
+    order = sorted(everywhere, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
+    tiers = []
+    for nodes_of in (short, {j: nodes for j, nodes in everywhere.items() if j not in short}):
+        at: dict[int, list[int]] = defaultdict(list)
+        for j in order:
+            for n in nodes_of.get(j, ()):
+                at[n].append(j)
+        tiers.append((at, [j for j in order if j in nodes_of]))
+    place = {j: i for i, j in enumerate(order)}
+    beside: dict[tuple[int, int], int] = {}
     for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
-        h, n = int(v.holder[s]), int(v.node[s])
+        h = int(v.holder[s])
 
-        def nearness(
-            j: int, h: int = h, n: int = n, cause: int = cause
-        ) -> tuple[bool, bool, bool, bool, int, int, int]:
-            nodes = short[j] if j in short else everywhere[j]
-            allowed_to = may_take(problem, rules, allowed, j, h, cause)
-            near = (n not in nodes, not nodes & lost[h])
-            return (not allowed_to, j not in short, *near, int(rules.rank[j]), int(problem.job_created[j]), j)
+        def first(jobs: Iterable[int], h: int = h, cause: int = cause) -> int:
+            return next((j for j in jobs if may_take(problem, rules, allowed, j, h, cause)), -1)
 
-        out[row] = min(everywhere, key=nearness, default=-1)
+        for at, jobs in tiers:
+            found = first(at[int(v.node[s])])
+            if found < 0 and (h, cause) not in beside:
+                near = sorted({j for n in lost[h] for j in at[n]}, key=place.__getitem__)
+                found = first(near)
+                found = found if found >= 0 else first(jobs)
+                if found >= 0:
+                    beside[h, cause] = found
+            found = found if found >= 0 else beside.get((h, cause), -1)
+            if found >= 0:
+                break
+        out[row] = found if found >= 0 or not order else order[0]
     return out
 
 
