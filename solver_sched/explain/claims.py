@@ -90,7 +90,7 @@ class Claims:
     def _told(self, j: int, q: int, rank: int, priority: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
         rows = self._running()
         listed = [rule for rule in self._rules(j, q, rank, priority, ask) if (rule.lets < rows.count).any()]
-        caps = np.array([rule.lets for rule in listed], np.int64).reshape(-1, len(rows.count))
+        caps = np.array([rule.lets for rule in listed], np.int64).reshape(len(listed), len(rows.count))
         near = open_kinds(self.rules, want.shapes)[self.problem.node_kind[rows.node]] | (rows.queue == q)
         near &= rows.count > 0
         may = self._together(rows, caps)
