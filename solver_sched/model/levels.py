@@ -446,7 +446,7 @@ def solve(
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
         if (pending & allowed.claimants).any():
             left = replace(effort, seconds=max(0.1, effort.seconds - search.spent))
-            freeing = _freeing(problem, rules, allowed, left, progress)
+            freeing = _freeing(problem, rules, allowed, left, progress, improved)
             if len(freeing.plan.victim):
                 plan, levels, given = freeing.plan, freeing.levels, allowed
             else:
@@ -455,7 +455,14 @@ def solve(
     return Solution(plan, levels, values)
 
 
-def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, progress: Progress | None) -> Solution:
+def _freeing(
+    problem: Problem,
+    rules: Rules,
+    allowed: Rights,
+    effort: Effort,
+    progress: Progress | None,
+    improved: Callable[[Solution], None] | None,
+) -> Solution:
     """The best plan when running work may have to make room (formulation.md 8)."""
     wide, everywhere = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed)
@@ -464,6 +471,8 @@ def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, pr
     search = Search(ledger, floor, effort, progress)
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
+    if improved is not None:
+        search.after_level = lambda: improved(Solution(_plan(search), search.outcome())) if search.incumbent else None
     for _ in _evicting_levels(search):
         pass
     levels = search.outcome()
