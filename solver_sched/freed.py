@@ -12,7 +12,7 @@ import numpy as np
 
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
-from solver_sched.rights import may_take, rights
+from solver_sched.rights import rights, takers
 
 
 def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
@@ -77,18 +77,19 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     lost: dict[int, set[int]] = defaultdict(set)
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
+    order = sorted(everywhere, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
+    pools: dict[tuple[int, int], list[int]] = {}
     for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
         h, n = int(v.holder[s]), int(v.node[s])
-
-        def nearness(
-            j: int, h: int = h, n: int = n, cause: int = cause
-        ) -> tuple[bool, bool, bool, bool, int, int, int]:
-            nodes = short[j] if j in short else everywhere[j]
-            allowed_to = may_take(problem, rules, allowed, j, h, cause)
-            near = (n not in nodes, not nodes & lost[h])
-            return (not allowed_to, j not in short, *near, int(rules.rank[j]), int(problem.job_created[j]), j)
-
-        out[row] = min(everywhere, key=nearness, default=-1)
+        if (h, cause) not in pools:
+            may = takers(problem, rules, allowed, h, cause)
+            pool = [j for j in order if may[j]] or order
+            pools[h, cause] = [j for j in pool if j in short] or pool
+        pool = pools[h, cause]
+        here = next((j for j in pool if n in (short.get(j) or everywhere[j])), -1)
+        if here < 0:
+            here = next((j for j in pool if lost[h] & (short.get(j) or everywhere[j])), pool[0] if pool else -1)
+        out[row] = here
     return out
 
 

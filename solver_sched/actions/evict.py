@@ -69,7 +69,8 @@ def evicted(problem: Problem, index: Index, rules: Rules, plan: Plan) -> dict[st
         mine = v.holder[plan.victim] == h
         pairs = sorted(set(zip(plan.cause[mine].tolist(), jobs[mine].tolist(), strict=True)))
         said = [words.of_group(h, cause, j) for cause, j in pairs]
-        more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+        others = len({j for _, j in pairs}) - 1
+        more = f"; {others} more group{'s start' if others > 1 else ' starts'} as well" if others else ""
         detail = {
             "actions": sorted({ACTIONS[cause] for cause, _ in pairs}),
             "for": sorted({index.jobs[j] for _, j in pairs if j >= 0}),

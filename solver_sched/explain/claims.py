@@ -20,7 +20,7 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
-from solver_sched.rights import may_take, priorities, rights
+from solver_sched.rights import priorities, rights, takers
 from solver_sched.snapshot import Snapshot
 
 NEVER = "its pods have preemptionPolicy Never"
@@ -68,15 +68,16 @@ class Claims:
         self.after, self.quota, self.ladder, self.amounts = problem.after(plan), quota, ladder, amounts
         self.rights = rights(problem, rules)
         self.gone = plan.evicted(problem)
+        self._takes = np.zeros(len(problem.job_queue), bool)
+        for h, cause in set(zip(problem.victims.holder[plan.victim].tolist(), plan.cause.tolist(), strict=True)):
+            self._takes |= takers(problem, rules, self.rights, h, cause)
         self.beside = Room(self.after, rules, plan)
         self._rows: _Running | None = None
         self._known: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
 
     def takes_from_plan(self, j: int) -> bool:
         """Whether the job may use room that the plan frees, as far as rights go."""
-        v = self.problem.victims
-        pairs = set(zip(v.holder[self.plan.victim].tolist(), self.plan.cause.tolist(), strict=True))
-        return any(may_take(self.problem, self.rules, self.rights, j, h, cause) for h, cause in pairs)
+        return bool(self._takes[j])
 
     def of(self, j: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
         """The end of the message and `evictions` of the detail, for a gang that could start and waits."""
@@ -156,6 +157,8 @@ class Claims:
         own = given[rows.queue == q].sum(axis=0)
         if self.quota.refuses(q, ask, given=own) is not None:
             return 0
+        if not may.any():
+            return min(want.need, self.beside.gang(want))
         freed = np.zeros_like(self.after.node_free)
         np.add.at(freed, rows.node, given)
         room = replace(self.after, node_free=self.after.node_free + freed)
