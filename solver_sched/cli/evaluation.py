@@ -233,7 +233,8 @@ def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple
     effort = Effort(Budget().seconds, policy.solve.gap)
     if not len(plan.victim):
         return evaluate(problem, rules, plan, effort)
-    wide, allowed, whole = lifted(problem, rights(problem, rules), plan)
+    # whoever the plan completes is no remainder
+    wide, allowed, whole = lifted(problem, rights(problem, rules, _without_victims(plan)), plan)
     levels = evaluate(wide, rules, whole, effort, allowed=allowed)
     return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
 

@@ -120,9 +120,8 @@ class Claims:
         if not near:
             return "nobody runs who could make room"
         if fits >= want.need:
-            level = self.ladder.first_open
-            if level is not None:
-                return f"room could be made for it, but level {level.name} is not proven"
+            if self.ladder.first_open is not None or not self.ladder.levels:
+                return f"room could be made for it, {self.ladder.why_unsolved()}"
             return "what could make room for it is worth more at a level above"
         most = sorted(kept, key=lambda one: -one["pods"])
         held = names([f"{one['rule']} ({_pods(one['pods'])})" for one in most])

@@ -72,7 +72,8 @@ class Evictions:
         inside = problem.node_class >= 0
         able = rights.preempt | rights.reclaim
         single = np.zeros(len(problem.class_size), bool)
-        single[problem.node_class[v.node[able]].clip(0)] = True
+        if len(single):
+            single[problem.node_class[v.node[able]].clip(0)] = True
         self.usable[inside] = single[problem.node_class[inside]]
         self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
