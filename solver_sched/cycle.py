@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
@@ -106,17 +106,27 @@ def run_cycle(
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
         solution, failure = solve_apart(problem, rules, effort, baseline, progress, greedy_plan, apart=budget.apart)
+        if failure and solution is not None and (policy.preempts or policy.reclaims):
+            # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
+            reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
+            solution = replace(solution, levels=reached)
         notes += [failure] if failure else []
     clock.lap("solve")
     winner = "greedy"
     if solution is not None and solution.levels and not beats(solution.greedy, solution.levels):
         winner = "solver"
         solved = solution.plan
-        if notes or any(level.gap > OPEN for level in solution.levels if level.name.startswith(("start", "grow"))):
+        open_levels = [level for level in solution.levels if level.name.startswith(("start", "grow"))]
+        early = not len(solved.victim) and (bool(notes) or any(level.gap > OPEN for level in open_levels))
+        if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             solved = greedy_plan(problem, rules, solved)
             notes.append("the budget ended early: room left was filled greedily, level values are at least these")
         plan, refused = _verified(problem, rules, solved)
+        if early and not refused:
+            # on the nodes that score best there may be room that was not there before
+            fuller = greedy_plan(problem, rules, plan)
+            plan = plan if violations(problem, rules, fuller) else fuller
         if refused:
             notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
             winner = "greedy"

@@ -25,6 +25,7 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     idle = problem.node_free - problem.node_releasing
     # what is idle under a ceiling is idle too: who needs a victim of its own queue to go waits for it
     quota = np.min([np.full_like(problem.queue_used, NO_LIMIT), *(c.room for c in rules.ceilings)], axis=0)
+    blocked = {(s, n) for s, n, _ in problem.victims.blocks.tolist()}
     rows: dict[int, list[int]] = defaultdict(list)
     for row, t in enumerate(plan.pod_set.tolist()):
         rows[int(problem.set_job[t])].append(row)
@@ -39,6 +40,8 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
                 continue
             room = np.minimum(idle[n], left)
             fit = int((room[asked] // request[asked]).min()) if asked.any() else int(plan.count[row])
+            if (int(problem.set_shape[t]), n) in blocked:
+                fit = 0  # until a victim that is in the way has gone
             fit = max(0, min(fit, int(plan.count[row])))
             if fit:
                 idle[n] -= fit * request

@@ -17,6 +17,8 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import DomainRule, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked, touched
 
+State = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Kind, allocatable, used, and what of the rest is still being freed."""
 BASIC = ("cpu", "memory")
 BALANCED = ("cpu", "memory", "nvidia.com/gpu")
 
@@ -62,22 +64,30 @@ class NodeScore:
 
 UNKNOWN = -2
 NO_ROOM = -1
+IDLE = 2**40
+"""What idle room scores above room that is still being freed: a pod that can be bound now does not wait for a better
+node.
+"""
 
 
 class Loads:
     """Free room per node and, per shape, the score of every node that would take one more pod.
 
-    Nodes of equal kind, size and load are in one *state*; a state is scored once per shape, however many nodes pass
-    through it, and a shape's scores are renewed only for the nodes that changed since it was last asked for.
+    Nodes of equal kind, size, load and room being freed are in one *state*; a state is scored once per shape, however
+    many nodes pass through it, and a shape's scores are renewed only for the nodes that changed since it was last asked
+    for.
     """
 
     def __init__(self, problem: Problem, rules: Rules) -> None:
         self.problem, self.rules = problem, rules
-        self._states: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
-        self._row: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
+        self._states: list[State] = []
+        self._row: dict[State, int] = {}
         alloc = list(map(tuple, problem.node_alloc.tolist()))
         used = list(map(tuple, (problem.node_alloc - problem.node_free).tolist()))
-        rows = [self._state_row(state) for state in zip(problem.node_kind.tolist(), alloc, used, strict=True)]
+        self._waits = bool(problem.node_releasing.any())
+        freed = list(map(tuple, problem.node_releasing.tolist()))
+        kinds = problem.node_kind.tolist()
+        rows = [self._state_row(state) for state in zip(kinds, alloc, used, freed, strict=True)]
         self.state = np.array(rows, np.int64)
         self._log: list[int] = []
         self._view: dict[int, tuple[int, Ints]] = {}
@@ -105,14 +115,14 @@ class Loads:
 
     def move(self, shape: int, node: int, pods: int) -> None:
         """Place (or take back, pods < 0) pods of a shape on a node."""
-        kind, alloc, used = self._states[self.state[node]]
+        kind, alloc, used, freed = self._states[self.state[node]]
         after = tuple(u + pods * a for u, a in zip(used, self._scorer(shape).request, strict=True))
-        self.state[node] = self._state_row((kind, alloc, after))
+        self.state[node] = self._state_row((kind, alloc, after, freed))
         if self._coupled:
             self.placed[shape, node] += pods
         self._log.append(node)
 
-    def _state_row(self, state: tuple[int, tuple[int, ...], tuple[int, ...]]) -> int:
+    def _state_row(self, state: State) -> int:
         row = self._row.setdefault(state, len(self._states))
         if row == len(self._states):
             self._states.append(state)
@@ -147,23 +157,31 @@ class Loads:
     def _one(self, shape: int, row: int) -> int:
         """Score of one state."""
         scorer = self._scorer(shape)
-        kind, alloc, used = self._states[row]
+        kind, alloc, used, freed = self._states[row]
         if self.rules.forbidden[shape, kind]:
             return NO_ROOM
         for r, amount in scorer.asked:
             if used[r] + amount > alloc[r]:
                 return NO_ROOM
-        return max(0, scorer.static[kind] + scorer.of(alloc, used))
+        score = max(0, scorer.static[kind] + scorer.of(alloc, used))
+        if self._waits and all(used[r] + freed[r] + amount <= alloc[r] for r, amount in scorer.asked):
+            score += IDLE
+        return score
 
 
 def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:
-    """O11: sum over placed pods of their node's score in the end state."""
+    """O11: sum over placed pods of their node's score in the end state; before that, pods on idle room."""
     on_nodes = plan.on_nodes(problem)
     used = problem.node_alloc - problem.node_free + on_nodes.T @ problem.request
+    idle = problem.node_free - problem.node_releasing
     total = 0
     for s in np.flatnonzero(on_nodes.any(axis=1)).tolist():
         scorer = NodeScore(problem, rules, s)
         for n in np.flatnonzero(on_nodes[s]).tolist():
             one = scorer.of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
             total += int(on_nodes[s, n]) * (scorer.static[problem.node_kind[n]] + one)
+            if problem.node_releasing.any():
+                fit = [int(on_nodes[s, n]), *(int(idle[n, r]) // amount for r, amount in scorer.asked)]
+                total += IDLE * max(0, min(fit))
+                idle[n] -= max(0, min(fit)) * problem.request[s]
     return total

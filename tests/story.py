@@ -6,11 +6,13 @@ have are errors, so that no case can pass by a typing mistake.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -112,7 +114,11 @@ class PodLine(Line):
     namespace: str = NAMESPACE
     scheduler: str = SCHEDULER
     age: int = 0
+    started: int | None = None
     terminating: bool = False
+    preemptable: bool | None = None
+    polite: bool = False
+    nominated: str | None = None
     gates: list[str] = []
     selector: dict[str, str] = {}
     tolerates: list[str] = []
@@ -137,7 +143,17 @@ class QueueLine(Strict):
     deserved: Any = None
     guarantee: Any = None
     priority: int | None = None
+    reclaimable: bool | None = None
     state: str = "Open"
+
+
+class BudgetLine(Strict):
+    """`allowed`: what its status says; else what `spec` (raw) leaves."""
+
+    of: dict[str, str]
+    allowed: int | None = None
+    spec: Object = {}
+    namespace: str = NAMESPACE
 
 
 class GroupLine(Strict):
@@ -172,10 +188,24 @@ class Reason(Strict):
     held: bool = False
 
 
+class Why(Strict):
+    """Of one eviction: by which action, for which group, and what its reason says."""
+
+    action: str = ""
+    to: str = ""
+    says: list[str] = []
+
+
 class Expect(Strict):
-    """What must hold of the plan. `bound`, `groups`, `pods`, `nodes` are complete: what is not named gets nothing."""
+    """What must hold of the plan. `bound`, `groups`, `pods`, `nodes`, `evicted`, `nominated` are complete: what is not
+    named gets or loses nothing. `evicted` by pod or, as a mapping, by group; absent, nothing may be evicted.
+    """
 
     bound: dict[str, str] | None = None
+    evicted: list[str] | dict[str, int] | None = None
+    nominated: dict[str, str] | None = None
+    runs: dict[str, int] = {}
+    why: dict[str, Why] = {}
     count: int | None = None
     groups: dict[str, int] | None = None
     pods: dict[str, int] | None = None
@@ -195,17 +225,13 @@ class Expect(Strict):
         return self
 
 
-class Case(Strict):
-    name: str
-    story: str
-    source: str = ""
-    policy: str | Object = "default"
+class Cluster(Strict):
     nodes: dict[str, NodeLine] = {}
     queues: dict[str, QueueLine] = {}
     groups: dict[str, GroupLine] = {}
     pods: dict[str, PodLine] = {}
+    budgets: dict[str, BudgetLine] = {}
     manifests: list[Object] = []
-    expect: Expect
 
     @model_validator(mode="before")
     @classmethod
@@ -216,31 +242,26 @@ class Case(Strict):
             groups[name] = {**group, "pods": {name: pods} if isinstance(pods, str) else pods}
         return {**data, "groups": groups}
 
-    @model_validator(mode="after")
-    def names_exist(self) -> Case:
-        """A demand about a misspelt pod would be met by every plan in which that pod does not occur."""
-        lines = {**self.pods, **{k: v for group in self.groups.values() for k, v in group.pods.items()}}
-        written = {*self.groups, *lines, *self.nodes, *(o["metadata"]["name"] for o in self.manifests)}
-        made = {*self.pods_to_lines(), *self.groups_to_lines(), *(n for k, v in self.nodes.items() for n in v.names(k))}
-        for block in [self.expect, *self.expect.one_of]:
-            named = {*(block.bound or {}), *(block.groups or {}), *(block.pods or {}), *(block.nodes or {})}
-            for name in sorted(named | {*block.pending, *block.phases, *block.reasons}):
-                if name not in written and name not in made and "/" not in name:
-                    raise ValueError(f"{self.name}: expect names {name!r}, which the case does not have")
-        return self
+    def lines(self) -> set[str]:
+        """Names as they are written, and those that are made of them."""
+        pods = {k for group in self.groups.values() for k in group.pods}
+        nodes = {n for k, v in self.nodes.items() for n in v.names(k)}
+        manifests = {o["metadata"]["name"] for o in self.manifests}
+        made = {*self.pods_to_lines(), *self.groups_to_lines()}
+        return {*self.pods, *self.groups, *pods, *self.nodes, *nodes, *manifests, *made}
 
     def pods_to_lines(self) -> dict[str, str]:
         """Pod name -> the line that it is written under."""
         out = {pod: name for name, pods in self.pods.items() for pod in pods.names(name)}
         for key, group in self.groups.items():
             for name, pods in group.pods.items():
-                for copy in group.names(key):
-                    out |= dict.fromkeys(pods.names(group.prefix(key, copy, name)), name)
+                for copied in group.names(key):
+                    out |= dict.fromkeys(pods.names(group.prefix(key, copied, name)), name)
         return out
 
     def groups_to_lines(self) -> dict[str, str]:
         """Group name -> the line that it is written under; a pod without a group is a group named after itself."""
-        out = {copy: key for key, group in self.groups.items() for copy in group.names(key)}
+        out = {copied: key for key, group in self.groups.items() for copied in group.names(key)}
         return out | {pod: name for name, pods in self.pods.items() for pod in pods.names(name) if not pods.group}
 
     def objects(self) -> list[Object]:
@@ -249,6 +270,7 @@ class Case(Strict):
         for name, node in self.nodes.items():
             out += [node_object(one, node) for one in node.names(name)]
         out += [queue_object(name, queue) for name, queue in self.queues.items()]
+        out += [budget_object(name, budget) for name, budget in self.budgets.items()]
         for value in sorted({g.priority for g in self.groups.values() if g.priority is not None}):
             out.append(
                 {
@@ -259,10 +281,10 @@ class Case(Strict):
                 }
             )
         for key, group in self.groups.items():
-            for copy in group.names(key):
-                out.append(group_object(copy, group))
+            for copied in group.names(key):
+                out.append(group_object(copied, group))
                 for name, pods in group.pods.items():
-                    inherited = {"group": copy, "namespace": group.namespace, "priority": group.priority}
+                    inherited = {"group": copied, "namespace": group.namespace, "priority": group.priority}
                     role = name if name in group.roles else None
                     own = pods.model_copy(
                         update={
@@ -270,14 +292,59 @@ class Case(Strict):
                             **{k: v for k, v in inherited.items() if k not in pods.model_fields_set},
                         }
                     )
-                    out += [pod_object(one, own) for one in own.names(group.prefix(key, copy, name))]
+                    out += [pod_object(one, own) for one in own.names(group.prefix(key, copied, name))]
         for name, pods in self.pods.items():
             out += [pod_object(one, pods) for one in pods.names(name)]
         return out + self.manifests
 
+
+class After(Cluster):
+    """The next cycle: the plan was carried out, `without` these objects and with the new ones given here.
+
+    Bound pods run. `evicted` ones are gone, or back as pending pods of the same name, or still leaving; whatever was
+    leaving before is gone unless all still leave. `times`: this often, with the same demand each time.
+    """
+
+    evicted: Literal["gone", "back", "leaving"] = "gone"
+    without: list[str] = []
+    times: int = 1
+    expect: Expect
+
+
+class Case(Cluster):
+    """`missing`: what the scheduler does not do yet; the case is then expected to fail."""
+
+    name: str
+    story: str
+    source: str = ""
+    missing: str = ""
+    policy: str | Object = "default"
+    expect: Expect
+    then: list[After] = []
+
+    @model_validator(mode="after")
+    def names_exist(self) -> Case:
+        """A demand about a misspelt pod would be met by every plan in which that pod does not occur."""
+        known = self.lines().union(*(after.lines() for after in self.then))
+        blocks = [self.expect, *(after.expect for after in self.then)]
+        for block in [*blocks, *(one for whole in blocks for one in whole.one_of)]:
+            named = {*(block.bound or {}), *(block.groups or {}), *(block.pods or {}), *(block.nodes or {})}
+            named |= {*block.pending, *block.phases, *block.reasons, *block.runs, *block.why}
+            named |= {*(block.evicted or []), *(block.nominated or {}), *(why.to for why in block.why.values())}
+            for name in sorted(named - {""}):
+                if name not in known and "/" not in name:
+                    raise ValueError(f"{self.name}: expect names {name!r}, which the case does not have")
+        return self
+
+    def of_line(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Groups and pods of all cycles -> the line they are written under."""
+        parts: list[Cluster] = [self, *self.then]
+        groups = {name: line for part in parts for name, line in part.groups_to_lines().items()}
+        return groups, {name: line for part in parts for name, line in part.pods_to_lines().items()}
+
     def policy_file(self) -> str | Object:
         """A shipped policy's name, or the file: `tiers` are lists of names, or of one-entry mappings to settings."""
-        if isinstance(self.policy, str):
+        if isinstance(self.policy, str) or "tiers" not in self.policy:
             return self.policy
         tiers = []
         for tier in self.policy["tiers"]:
@@ -340,12 +407,25 @@ def queue_object(name: str, queue: QueueLine) -> Object:
         spec["guarantee"] = {"resource": amounts(queue.guarantee)}
     if queue.priority is not None:
         spec["priority"] = queue.priority
+    if queue.reclaimable is not None:
+        spec["reclaimable"] = queue.reclaimable
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
         "metadata": metadata(name, 0),
         "spec": spec,
         "status": {"state": queue.state},
+    }
+
+
+def budget_object(name: str, budget: BudgetLine) -> Object:
+    status = {} if budget.allowed is None else {"status": {"disruptionsAllowed": budget.allowed}}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(name, 0, budget.namespace),
+        "spec": {**budget.spec, "selector": {"matchLabels": budget.of}},
+        **status,
     }
 
 
@@ -385,6 +465,8 @@ def pod_object(name: str, pod: PodLine) -> Object:
         spec["initContainers"] = named(pod.init, "init")
     if pod.priority is not None:
         spec["priority"] = pod.priority
+    if pod.polite:
+        spec["preemptionPolicy"] = "Never"
     if pod.at is not None:
         spec["nodeName"] = pod.at
     if pod.selector:
@@ -409,17 +491,80 @@ def pod_object(name: str, pod: PodLine) -> Object:
         spec["volumes"] = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in pod.claims]
     notes = {"scheduling.k8s.io/group-name": pod.group, "volcano.sh/task-spec": pod.role}
     annotations = {**{key: value for key, value in notes.items() if value}, **pod.annotations}
-    meta = metadata(name, pod.age, pod.namespace, labels=pod.labels, annotations=annotations)
+    if pod.preemptable is not None:
+        annotations["volcano.sh/preemptable"] = str(pod.preemptable).lower()
+    meta = metadata(name, max(pod.age, pod.started or 0), pod.namespace, labels=pod.labels, annotations=annotations)
     if pod.terminating:
-        meta |= {"deletionTimestamp": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"), "deletionGracePeriodSeconds": 30}
+        meta |= leaving(0)
     phase = pod.phase or ("Running" if pod.at else "Pending")
+    status: Object = {"phase": phase}
+    if pod.started is not None:
+        status["startTime"] = stamp(-pod.started)
+    if pod.nominated is not None:
+        status["nominatedNodeName"] = pod.nominated
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": meta,
         "spec": {**spec, **pod.spec},
-        "status": {"phase": phase, **pod.status},
+        "status": {**status, **pod.status},
     }
+
+
+def stamp(minutes: int) -> str:
+    """That many minutes after noon."""
+    return (NOON + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def leaving(minutes: int) -> Object:
+    return {"deletionTimestamp": stamp(minutes), "deletionGracePeriodSeconds": 30}
+
+
+def carried_out(objects: list[Object], plan: Object, after: After, minutes: int) -> list[Object]:
+    """The cluster after a plan, that many minutes after noon."""
+    by_pod = {d["pod"]: d for d in plan["decisions"] if "pod" in d}
+    phases = {group["name"]: group["phase"] for group in plan["podGroups"]}
+    out = []
+    for was in objects:
+        new = copy.deepcopy(was)
+        meta, status = new["metadata"], new.get("status", {})
+        name = f"{meta.get('namespace')}/{meta['name']}"
+        gone = meta["name"] in after.without
+        if new["kind"] == "PodGroup" and phases.get(name):
+            status["phase"] = phases[name]
+        if new["kind"] == "Pod":
+            gone |= "deletionTimestamp" in meta and after.evicted != "leaving"
+            status.pop("nominatedNodeName", None)
+            decision = by_pod.get(name, {"kind": ""})
+            if decision["kind"] == "Bind":
+                new["spec"]["nodeName"] = decision["node"]
+                new["status"] = {"phase": "Running", "startTime": stamp(minutes)}
+            elif decision["kind"] == "Nominate":
+                status["nominatedNodeName"] = decision["node"]
+            elif decision["kind"] == "Evict" and after.evicted == "back":
+                del new["spec"]["nodeName"]
+                new["status"] = {"phase": "Pending"}
+            elif decision["kind"] == "Evict":
+                gone |= after.evicted == "gone"
+                meta |= leaving(minutes)
+        out += [] if gone else [new]
+    known = {(one["kind"], key(one)) for one in out}
+    return out + [new for new in after.objects() if (new["kind"], key(new)) not in known]
+
+
+def played(case: Case, plan: Callable[[list[Object]], Object]) -> Iterator[tuple[Expect, list[Object], Object]]:
+    """The demand, the cluster and the plan of every cycle. A cycle takes a minute."""
+    objects = case.objects()
+    found = plan(objects)
+    yield case.expect, objects, found
+    minutes = 0
+    for after in case.then:
+        for time in range(after.times):
+            minutes += 1
+            again = after if not time else After(evicted=after.evicted, expect=after.expect)
+            objects = carried_out(objects, found, again, minutes)
+            found = plan(objects)
+            yield after.expect, objects, found
 
 
 def named(containers: list[Object], prefix: str = "main") -> list[Object]:
@@ -470,13 +615,39 @@ def count(items: list[str]) -> dict[str, int]:
     return {item: items.count(item) for item in sorted(set(items))}
 
 
-def shortfalls(case: Case, plan: Object, expect: Expect | None = None) -> list[str]:
-    """Every way in which the plan is not what the case demands, one line each. No case evicts."""
+def halves(objects: list[Object], out: set[str]) -> Iterator[str]:
+    """Gangs that evictions leave below their minimum, though not at nothing; those below it before do not count."""
+    runs: dict[str, list[str]] = {}
+    for pod in objects:
+        if on_node(pod):
+            runs.setdefault(owner(pod), []).append(key(pod))
+    for group in objects:
+        if group["kind"] == "PodGroup":
+            pods = runs.get(key(group).removeprefix(f"{NAMESPACE}/"), [])
+            left = [pod for pod in pods if pod not in out]
+            least = group["spec"]["minMember"]
+            if len(pods) >= least and 0 < len(left) < least:
+                yield f"leaves half a gang: {len(left)} of {group['metadata']['name']}, minimum {least}"
+
+
+def shortfalls(
+    case: Case,
+    plan: Object,
+    expect: Expect | None = None,
+    objects: list[Object] | None = None,
+    *,
+    part: bool = False,
+) -> list[str]:
+    """Every way in which the plan is not what the case demands, one line each. `part`: `expect` is one of `one_of`."""
     expect = expect or case.expect
+    objects = case.objects() if objects is None else objects
     binds = {d["pod"]: d for d in plan["decisions"] if d["kind"] == "Bind"}
     nominated = {d["pod"]: d for d in plan["decisions"] if d["kind"] == "Nominate"}
     records = {group["name"]: group for group in plan["podGroups"]}
-    bad = [f"evicts {d['pod']}" for d in plan["decisions"] if d["kind"] == "Evict"]
+    evicted = {d["pod"]: d for d in plan["decisions"] if d["kind"] == "Evict"}
+    bad = [] if part else list(halves(objects, {*evicted}))
+    if expect.evicted is None and not part and all(block.evicted is None for block in expect.one_of):
+        bad += [f"evicts {pod}" for pod in evicted]
     twice = count([d["pod"] for d in plan["decisions"] if d["kind"] == "Bind"])
     bad += [f"binds {pod} {times} times" for pod, times in twice.items() if times > 1]
 
@@ -495,19 +666,38 @@ def shortfalls(case: Case, plan: Object, expect: Expect | None = None) -> list[s
             bad.append(f"bound: want {want}, got {got}")
     if expect.count is not None and len(binds) != expect.count:
         bad.append(f"count: want {expect.count} bound, got {sorted(binds)}")
-    of_group, of_pod = case.groups_to_lines(), case.pods_to_lines()
+    of_group, of_pod = case.of_line()
     groups = [local(d.get("podGroup") or d["pod"]) for d in binds.values()]
     compare("groups", expect.groups, [of_group.get(name, name) for name in groups])
     compare("pods", expect.pods, [of_pod.get(local(pod), local(pod)) for pod in binds])
     compare("nodes", expect.nodes, [d["node"] for d in binds.values()])
+    if isinstance(expect.evicted, list):
+        compare("evicted", count([qualified(pod) for pod in expect.evicted]), [*evicted])
+    elif expect.evicted is not None:
+        owners = [local(d.get("podGroup") or d["pod"]) for d in evicted.values()]
+        compare("evicted", expect.evicted, [of_group.get(name, name) for name in owners])
+    if expect.nominated is not None:
+        want = {qualified(pod): node for pod, node in expect.nominated.items()}
+        got = {pod: d["node"] for pod, d in nominated.items()}
+        if got != {pod: got.get(pod, "?") if node == "*" else node for pod, node in want.items()}:
+            bad.append(f"nominated: want {want}, got {got}")
+    if expect.runs:
+        found = Counter(owner(pod) for pod in objects if on_node(pod) and key(pod) not in evicted)
+        found.update(local(d.get("podGroup") or d["pod"]) for d in [*binds.values(), *nominated.values()])
+        lines: Counter[str] = Counter()
+        for name, number in found.items():
+            lines[of_group.get(name, name)] += number
+        bad += [f"runs: want {n} of {name}, got {lines[name]}" for name, n in expect.runs.items() if lines[name] != n]
+    for name, why in expect.why.items():
+        bad += [f"eviction of {name}: {text}" for text in unlike(why, evicted.get(qualified(name)))]
     for name in expect.pending:
         placed = {**binds, **nominated}
         if any(qualified(name) in (pod, d.get("podGroup")) for pod, d in placed.items()):
             bad.append(f"pending: {name} is placed")
     for name, phase in expect.phases.items():
-        found = records.get(qualified(name), {}).get("phase")
-        if found != phase:
-            bad.append(f"phase of {name}: want {phase}, got {found}")
+        shown = records.get(qualified(name), {}).get("phase")
+        if shown != phase:
+            bad.append(f"phase of {name}: want {phase}, got {shown}")
     for name, reason in expect.reasons.items():
         bad += [f"reason of {name}: {text}" for text in misses(reason, records.get(qualified(name)))]
     queues = {queue["name"]: queue for queue in plan["queues"]}
@@ -523,10 +713,43 @@ def shortfalls(case: Case, plan: Object, expect: Expect | None = None) -> list[s
     problems = [" ".join(map(str, problem.values())) for problem in plan["snapshot"]["problems"]]
     bad += [f"problems: none says {text!r} in {problems}" for text in expect.problems if text not in " ".join(problems)]
     if expect.one_of:
-        tries = [shortfalls(case, plan, block) for block in expect.one_of]
+        tries = [shortfalls(case, plan, block, objects, part=True) for block in expect.one_of]
         if all(tries):
             bad += ["one_of: " + "; or ".join(", ".join(lines) for lines in tries)]
     return bad
+
+
+def key(pod: Object) -> str:
+    return f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
+
+
+def owner(pod: Object) -> str:
+    """The group, else the pod, without the default namespace."""
+    meta = pod["metadata"]
+    group = meta.get("annotations", {}).get("scheduling.k8s.io/group-name", meta["name"])
+    return f"{meta['namespace']}/{group}".removeprefix(f"{NAMESPACE}/")
+
+
+def on_node(pod: Object) -> bool:
+    """A pod that runs and is not leaving."""
+    finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return (
+        pod["kind"] == "Pod"
+        and "nodeName" in pod["spec"]
+        and not finished
+        and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def unlike(why: Why, decision: Object | None) -> Iterator[str]:
+    if decision is None:
+        yield "there is none"
+        return
+    if why.action and decision["action"] != why.action:
+        yield f"want action {why.action}, got {decision['action']}"
+    if why.to and decision["for"] != qualified(why.to):
+        yield f"want it for {why.to}, got {decision['beneficiary']}"
+    yield from (f"{text!r} is not in {decision['reason']!r}" for text in why.says if text not in decision["reason"])
 
 
 def misses(reason: Reason, record: Object | None) -> Iterator[str]:

@@ -117,6 +117,17 @@ def test_a_lost_solver_leaves_greedy_and_a_note(monkeypatch: pytest.MonkeyPatch)
     assert (report.winner, bound(report), report.notes) == ("greedy", OLD, ("the solver process died",))
 
 
+@pytest.mark.parametrize(("actions", "status"), [("allocate", "optimal"), ("allocate, preempt", "gap")])
+def test_a_solver_lost_before_it_evicted_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, actions: str, status: str
+) -> None:
+    """Its last word is the best plan that evicts nobody; whether evictions would do better is not known."""
+    last = Solution(EMPTY_PLAN, (LevelResult("start>=0", 0, 0, "OPTIMAL"), LevelResult("disruption", 0, 0, "OPTIMAL")))
+    monkeypatch.setattr(cycle, "solve_apart", solving(last, "the solver overran 5.0 s and was stopped"))
+    report = run_cycle(greedy_trap(), load_policy({"actions": actions}), HERE)
+    assert report.as_dict()["certificate"]["status"] == status
+
+
 def test_what_a_cut_solve_leaves_is_filled_by_hand_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     # The solve found nothing of 100: the pod of 1 cpu still goes in.
     cut = Solution(EMPTY_PLAN, (LevelResult("start>=0", 0, 100, "FEASIBLE"),))

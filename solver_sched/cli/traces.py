@@ -31,6 +31,7 @@ class Load(StrEnum):
 
     pods = "pods"
     gangs = "gangs"
+    victims = "victims"
 
 
 OutputFile = Annotated[
@@ -66,8 +67,20 @@ def generate(
     queues: Annotated[int, typer.Option(min=1, help="Number of queues.")] = 10,
     priorities: Annotated[int, typer.Option(min=1, help="Number of priority classes.")] = 4,
     load: Annotated[
-        Load, typer.Option(help="What runs: pods nobody may move, or gangs of the same queues.")
+        Load,
+        typer.Option(
+            help="What runs: pods nobody may move, gangs of the same queues, or such gangs filling every node to "
+            "the occupancy, as victims of preempt and reclaim."
+        ),
     ] = Load.pods,
+    running: Annotated[
+        int | None, typer.Option(min=0, help="About how many victims run.", show_default="as many as fit")
+    ] = None,
+    surplus: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the victim gangs that need only half of their pods.")
+    ] = 0.3,
+    claims: Annotated[bool, typer.Option(help="Whether pending gangs have somebody to take from.")] = True,
+    budgets: Annotated[bool, typer.Option("--budgets", help="Give some victims disruption budgets.")] = False,
     distinct: Annotated[bool, typer.Option("--distinct", help="Give every node a free vector of its own.")] = False,
     output: OutputFile = None,
 ) -> None:
@@ -82,8 +95,12 @@ def generate(
             occupancy=occupancy,
             queues=queues,
             priorities=priorities,
-            load="gangs" if load is Load.gangs else "pods",
+            load=load.value,
             distinct=distinct,
+            running=running,
+            surplus=surplus,
+            claims=claims,
+            budgets=budgets,
         )
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong)) from None

@@ -32,7 +32,9 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Boo
     fits = np.zeros(len(room), bool)
     for s in np.unique(problem.set_shape[rules.demand.starts[problem.set_job]]).tolist():
         asked = problem.request[s] > 0
-        fits |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & ~rules.forbidden[s, problem.node_kind]
+        allowed = ~rules.forbidden[s, problem.node_kind]
+        allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
+        fits |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
     usable &= fits
     node_class = np.where(usable, -1, problem.node_class)
     kept, inverse = np.unique(node_class, return_inverse=True)
@@ -71,10 +73,10 @@ class Evictions:
         self.usable = np.zeros(len(problem.node_free), bool)
         inside = problem.node_class >= 0
         able = rights.preempt | rights.reclaim
-        single = np.zeros(len(problem.class_size), bool)
-        if len(single):
-            single[problem.node_class[v.node[able]].clip(0)] = True
-        self.usable[inside] = single[problem.node_class[inside]]
+        # `opened` gives these nodes a class each
+        single = np.zeros(len(problem.node_free), bool)
+        single[v.node[able]] = True
+        self.usable[:] = inside & single
         self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
         self.sets: dict[int, list[int]] = defaultdict(list)

@@ -61,8 +61,8 @@ class Floor(Protocol):
 class Joint:
     """Placement variables in the ledger's own model."""
 
-    def __init__(self, ledger: Ledger | Totals) -> None:
-        self.placement = Placement(ledger)
+    def __init__(self, ledger: Ledger | Totals, sample: int | None = None) -> None:
+        self.placement = Placement(ledger, sample)
         self._size = ledger.problem.class_size
         self._known: dict[tuple[int, tuple[int, ...]], Packing] = {}
         self._fitting: dict[int, Packing] = {}

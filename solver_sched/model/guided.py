@@ -2,13 +2,14 @@
 
 Where running work may go, every node is a class of its own and CP-SAT alone finds nothing in time, yet the relaxation
 is almost integral: two of a thousand values are fractional. So: solve the relaxation, keep every node on which it is
-integral, give the others to CP-SAT, and let more of them go until the result is within the gap of the relaxation's
+integral, give the others to HiGHS, and let more of them go until the result is within the gap of the relaxation's
 value, which is the bound (docs/adr/0011).
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,30 +17,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
-from ortools.sat.python import cp_model
 
+from solver_sched.model import mip
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints
+from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints
 
 Floats = NDArray[np.float64]
 
 INTEGRAL = 1e-6
+ROUNDED = 1e-9
 TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: GLOP's default tolerances."""
 INFINITE = 2**62
+PRICED_OUT, PRICED_IN, PRICINGS = 1e-6, 4, 4
 ROUNDS = 5
 GAP = 2e-5
 """A repair stops this close to the best it could reach."""
 GROW = 1.0
-"""More nodes are given to CP-SAT in each round, as a part of those it had."""
+"""More nodes are freed in each round, as a part of those it had."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Relaxed:
-    """Value of an objective over the relaxation, rounded down, and the values (variables,) that reach it."""
+    """`reached`: value of an objective over the relaxation, rounded down; `bound`: the same for all pairs and with the
+    tolerance of GLOP; `values` (variables,) that reach it.
+    """
 
+    reached: int
     bound: int
     values: Floats
 
@@ -57,10 +63,22 @@ class Guided:
         self._ledger, self._model, self._seed = ledger, ledger.model, seed
         self._solver = pywraplp.Solver.CreateSolver("GLOP")
         self._columns: list[pywraplp.Variable] = []
+        self._duals: list[pywraplp.Constraint] = []
         self._rows: list[tuple[Ints, Ints, int, int]] = []
         self._domain = np.zeros((0, 2), np.int64)
         self._objective: list[int] = []
+        self._placement = floor.placement
         self._nodes = self._nodes_of(floor)
+        self._admissions = np.array(
+            [
+                var.index
+                for terms in ledger.terms
+                for part in (terms.own, terms.over)
+                for sums in (part.started, *part.minimum)
+                for var in sums.variables
+            ],
+            np.int64,
+        )
 
     def _nodes_of(self, floor: Floor) -> list[list[int]]:
         """Variables of each node class; what belongs to several (the end of a gang) is listed with each."""
@@ -75,6 +93,7 @@ class Guided:
                 c = int(p.node_class[v.node[s]])
                 if c in of_class:
                     of_class[c].update(var.index for var in terms.variables)
+        self._node_row = {c: row for row, c in enumerate(sorted(of_class))}
         return [sorted(indices) for _, indices in sorted(of_class.items())]
 
     # -- relaxation ---------------------------------------------------------------------------------------------
@@ -100,6 +119,7 @@ class Guided:
                 float(low) if low > -INFINITE else -solver.infinity(),
                 float(high) if high < INFINITE else solver.infinity(),
             )
+            self._duals.append(row)
             for index, value in zip(indices.tolist(), values.tolist(), strict=True):
                 row.SetCoefficient(self._columns[index], value)
 
@@ -112,12 +132,53 @@ class Guided:
         for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
-            return None
+        for _ in range(PRICINGS):
+            if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+                return None
+            if not self._price_in():
+                break
         value = goal.Value()
         step = math.gcd(*whole.coefficients) or 1
-        bound = objective.constant + step * math.floor((value + TOLERANCE * max(1.0, abs(value))) / step)
-        return Relaxed(bound, np.array([column.solution_value() for column in self._columns]))
+        reached, bound = (
+            objective.constant + step * math.floor((value + more + width * max(1.0, abs(value))) / step)
+            for more, width in ((0.0, ROUNDED), (self._left_out(), TOLERANCE))
+        )
+        return Relaxed(reached, bound, np.array([column.solution_value() for column in self._columns]))
+
+    def _left_out(self) -> float:
+        """What the pairs that have no column could add at the prices of the relaxation: nearly always nothing."""
+        return float((self._worth() * self._placement.absent).sum())
+
+    def _worth(self) -> Floats:
+        """(S, C) what one pod more of a pair without a column is worth at the prices of the relaxation."""
+        place, p = self._placement, self._ledger.problem
+        worth = np.zeros(place.absent.shape)
+        if place.absent.any():
+            for s, row in place.conserved.items():
+                worth[s] = self._duals[row].dual_value()
+            for (c, r), (row, unit) in place.rows.items():
+                worth[:, c] -= self._duals[row].dual_value() * (p.request[:, r] // unit)
+        return np.where((place.absent > 0) & (worth > PRICED_OUT), worth, 0.0)
+
+    def _price_in(self) -> bool:
+        """Give a column to the pairs that are worth one, a few on each node. False: there is none."""
+        place, worth = self._placement, self._worth()
+        best = np.argsort(-worth, axis=0)[:PRICED_IN]
+        found = False
+        for c in np.flatnonzero(worth.any(axis=0)).tolist():
+            for s in best[:, c].tolist():
+                if worth[s, c] <= 0:
+                    break
+                found = True
+                var, column = place.add_pair(s, c)
+                self._columns.append(self._solver.NumVar(0.0, float(place.limit[s, c]), ""))
+                for row, coefficient in column:
+                    indices, values, low, high = self._rows[row]
+                    self._rows[row] = (np.append(indices, var.index), np.append(values, coefficient), low, high)
+                    self._duals[row].SetCoefficient(self._columns[-1], coefficient)
+                self._nodes[self._node_row[c]].append(var.index)
+                self._domain = np.vstack([self._domain, [0, int(place.limit[s, c])]])
+        return found
 
     # -- repair -------------------------------------------------------------------------------------------------
 
@@ -130,8 +191,11 @@ class Guided:
         best: list[int] | None = None
         reached: int | None = None
         spent = 0.0
+        # at first the jobs are those of the relaxation, where it starts them whole: few shapes are then left to place
+        admitted = np.zeros(len(rounded), bool)
+        admitted[self._admissions] = ~fractional[self._admissions]
         for _ in range(ROUNDS):
-            found = self._rest(objective, relaxed, rounded, free, max(0.05, seconds - spent))
+            found = self._rest(objective, rounded, free, admitted, max(0.05, seconds - spent))
             spent += found.effort
             if found.solution is not None:
                 value = objective.at(found.solution)
@@ -141,69 +205,49 @@ class Guided:
                     break
             if all(free) or spent >= seconds:
                 break
+            if admitted.any():
+                admitted[:] = False
+                continue
             more = max(4, int(GROW * sum(free)))
             for node in [node for node in order if not free[node]][:more]:
                 free[node] = True
         return Repaired(best, spent)
 
     def _rest(
-        self, objective: Terms, relaxed: Relaxed, rounded: Ints, free: Sequence[bool], seconds: float
+        self,
+        objective: Terms,
+        rounded: Ints,
+        free: Sequence[bool],
+        admitted: Bools,
+        seconds: float,
     ) -> Repaired:
-        """The level with the nodes that are not `free` held at the rounded relaxation."""
+        """The level with nodes that are not `free`, and the variables `admitted`, held at the rounded relaxation."""
         held = np.zeros(len(rounded), bool)
         open_again = np.zeros(len(rounded), bool)
         for of_node, is_free in zip(self._nodes, free, strict=True):
             (open_again if is_free else held)[of_node] = True
-        held &= ~open_again
+        held = (held & ~open_again) | admitted
         value = np.clip(rounded, self._domain[:, 0], self._domain[:, 1])
-        model, columns = cp_model.CpModel(), {}
-        for i in np.flatnonzero(~held).tolist():
-            columns[i] = model.new_int_var(int(self._domain[i, 0]), int(self._domain[i, 1]), "")
-            model.add_hint(columns[i], int(value[i]))
+        part = mip.Rows(np.flatnonzero(~held))
         for indices, coefficients, low, high in self._rows:
             fixed = held[indices]
             rest = int((coefficients[fixed] * value[indices[fixed]]).sum()) if fixed.any() else 0
             if fixed.all():
                 if not low <= rest <= high:
                     return Repaired(None, 0.0)
-                continue
-            terms = cp_model.LinearExpr.weighted_sum(
-                [columns[i] for i in indices[~fixed].tolist()], coefficients[~fixed].tolist()
-            )
-            if low == high:
-                model.add(terms == low - rest)
-            elif low <= -INFINITE:
-                model.add(terms <= high - rest)
-            elif high >= INFINITE:
-                model.add(terms >= low - rest)
-            else:
-                model.add_linear_constraint(terms, low - rest, high - rest)
-        goal = objective.collected()
-        pairs = list(zip(goal.variables, goal.coefficients, strict=True))
-        constant = sum(c * int(value[v.index]) for v, c in pairs if held[v.index])
-        parts = [(columns[v.index], c) for v, c in pairs if not held[v.index]]
-        divisor = math.gcd(*(c for _, c in parts)) if parts else 1
-        if parts:
-            total = cp_model.LinearExpr.weighted_sum([v for v, _ in parts], [c // divisor for _, c in parts])
-            model.add(total <= (relaxed.bound - objective.constant - constant) // divisor)
-            model.maximize(total)
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.num_workers = 1
-        parameters.random_seed = self._seed
-        parameters.max_deterministic_time = seconds
-        parameters.max_time_in_seconds = 3 * seconds + 0.5
-        parameters.symmetry_level = 0
-        parameters.cp_model_probing_level = 0
-        parameters.linearization_level = 2
-        parameters.presolve_inclusion_work_limit = 0
-        parameters.max_presolve_iterations = 1
-        parameters.relative_gap_limit = GAP
-        status = solver.solve(model)
-        effort = float(solver.response_proto.deterministic_time)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            elif low > -INFINITE or high < INFINITE:
+                part.add(
+                    indices[~fixed],
+                    coefficients[~fixed],
+                    low - rest if low > -INFINITE else low,
+                    high - rest if high < INFINITE else high,
+                )
+        began = time.perf_counter()
+        goal = np.zeros(len(rounded), np.int64)
+        np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)
+        found = part.maximise(goal, self._domain, seconds, GAP)
+        effort = time.perf_counter() - began
+        if found is None:
             return Repaired(None, effort)
-        out = value.copy()
-        for i, var in columns.items():
-            out[i] = solver.value(var)
-        return Repaired(out.tolist(), effort)
+        value[part.columns] = found
+        return Repaired(value.tolist(), effort)

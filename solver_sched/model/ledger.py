@@ -179,6 +179,8 @@ class Ledger:
     def _running(self) -> list[tuple[int, int, int]]:
         """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
         v, rules, count = self.problem.victims, self.rules, self.problem.unit_count.copy()
+        if self.evictions is None:
+            return [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist())]
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
         out = [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n]
         for u, n, h in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True):

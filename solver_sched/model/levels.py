@@ -33,6 +33,8 @@ CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
 """Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
+NEVER = -(2**62)
+"""Left side of a row that no longer binds."""
 WALL_LIMIT = " (wall limit)"
 GRACE_FACTOR, GRACE_EXTRA = 1.5, 1.0
 """After this many budgets and seconds the levels left get not even the bound of their relaxation: the worker would be
@@ -44,7 +46,7 @@ SMALL_CLASSES = 500
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
 LARGE = 4_000
-"""Variables of an eviction model from which the relaxation guides the search."""
+"""Pairs of a node class and a shape from which the relaxation guides the search of an eviction model."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -83,6 +85,7 @@ class Search:
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
         self.guided: Guided | None = None
+        self.owed: list[tuple[str, Terms, int]] = []
 
     def outcome(self) -> tuple[LevelResult, ...]:
         """The levels with the values that the last incumbent reaches; a lower level may have used a lock's slack."""
@@ -109,16 +112,18 @@ class Search:
         `rank`: the level counts all that jobs of this rank and higher start or grow, so filling room can only help it.
         """
         began, effort = time.perf_counter(), 0.0
+        if self.owed:
+            effort += self._redeem(objective)
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
         bound = objective.span()
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
-        if self.guided is None and not best_effort:
+        if self.guided is not None:
+            stages = [] if best_effort else [Stage.GUIDED]
+        elif not best_effort:
             stages.remove(Stage.GUIDED)
-        if self.guided is not None and best_effort:
-            stages = []
         cheap = CHEAP if self.guided is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
@@ -134,7 +139,8 @@ class Search:
                     best = self.value(objective)
                     continue
             if late and objective.variables:
-                bound = min(bound, mip.relaxed_bound(self.model, objective))
+                relaxed = self.guided.relax(objective) if self.guided is not None else None
+                bound = min(bound, relaxed.bound if relaxed is not None else mip.relaxed_bound(self.model, objective))
                 break
             if effort >= allowance or rounds > CUT_ROUNDS:
                 break
@@ -183,6 +189,40 @@ class Search:
         if self.after_level is not None:
             self.after_level()
         return result
+
+    def promise(self, name: str, objective: Terms) -> None:
+        """Lock a level at the value of its relaxation, which is nearly always reached; the next level that is solved
+        must find a plan that keeps all such promises. Without a relaxation to go by: `maximise`.
+        """
+        began = time.perf_counter()
+        relaxed = self.guided.relax(objective) if self.guided is not None and objective.variables else None
+        if relaxed is None or self.incumbent is not None or self._late():
+            self.maximise(name, objective)
+            return
+        self.owed.append((name, objective, len(self.model.proto.constraints)))
+        self.lock(objective, relaxed.reached)
+        self.results.append(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began))
+        self._objectives.append(objective)
+        self.levels_left = max(1, self.levels_left - 1)
+
+    def _redeem(self, objective: Terms) -> float:
+        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Gives the effort."""
+        assert self.guided is not None
+        owed, self.owed = self.owed, []
+        relaxed, effort = self.guided.relax(objective), 0.0
+        if relaxed is not None:
+            found = self.guided.repair(objective, relaxed, -(2**62), self._allowance(best_effort=False))
+            effort = found.effort
+            if found.solution is not None and self._accept(found.solution):
+                return effort
+        for _, _, row in owed:
+            self.model.proto.constraints[row].linear.domain[0] = NEVER
+        del self.results[-len(owed) :], self._objectives[-len(owed) :]
+        assert self.floor is not None
+        self.guided = Guided(self.ledger, self.floor, self.effort.seed)
+        for name, goal, _ in owed:
+            self.maximise(name, goal)
+        return effort
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
@@ -414,9 +454,10 @@ def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, pr
     """The best plan when running work may have to make room (formulation.md 8)."""
     wide, _ = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed)
-    floor = Joint(ledger)
+    large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
+    floor = Joint(ledger, effort.seed if large else None)
     search = Search(ledger, floor, effort, progress)
-    if len(ledger.model.proto.variables) > LARGE:
+    if large:
         search.guided = Guided(ledger, floor, effort.seed)
     for _ in _evicting_levels(search):
         pass
@@ -526,6 +567,13 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
     if search.floor is not None:  # of a given plan growth is given as well
         ledger.close_growth()
+
+    def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
+        if search.guided is None:
+            yield search.maximise(name, objective)
+        else:
+            search.promise(name, objective)
+
     for d in ranks if ledger.owned else ():
         if steered:
             ledger.open(d, -1)
@@ -535,14 +583,14 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
             yield from _deficits(search, d, names[d])
             yield search.maximise(f"in-share.start>={names[d]}", ledger.start_value(d, own=True))
     for d in evictions.ranks(RECLAIM):
-        yield search.maximise(f"in-share.spare>={names[d]}", evictions.keep_value(d, RECLAIM))
+        yield from solve(f"in-share.spare>={names[d]}", evictions.keep_value(d, RECLAIM))
     for d in ranks:
         if steered:
             ledger.open(last, d)
         if d in keeping:
-            yield search.maximise(f"keep>={names[d]}", evictions.keep_value(d))
+            yield from solve(f"keep>={names[d]}", evictions.keep_value(d))
         if d in starting:
-            yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
+            yield from solve(f"start>={names[d]}", ledger.start_value(d, own=False))
     if steered:
         ledger.open(last, last)
     yield search.maximise("disruption.gangs", evictions.gangs())

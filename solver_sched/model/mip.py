@@ -13,11 +13,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
 from ortools.sat.python import cp_model
 
 from solver_sched.model.linear import Terms
+from solver_sched.problem.arrays import Ints
 
 TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: HiGHS's default feasibility and optimality tolerance."""
@@ -74,6 +77,61 @@ def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answe
         for indices, coefficients, low, high in rows
     )
     return Answer(solution if exact else None, bound)
+
+
+class Rows:
+    """An integer program in arrays: some columns of a larger one, and rows on them.
+
+    `columns` (M,): their indices there; rows name columns by these.
+    """
+
+    def __init__(self, columns: Ints) -> None:
+        self.columns = columns
+        self._at = {index: i for i, index in enumerate(columns.tolist())}
+        self._rows: list[tuple[Ints, Ints, int, int]] = []
+
+    def add(self, indices: Ints, coefficients: Ints, low: int, high: int) -> None:
+        """low <= sum of coefficient x variable <= high."""
+        columns = np.array([self._at[index] for index in indices.tolist()], np.int64)
+        self._rows.append((columns, coefficients, low, high))
+
+    def maximise(self, objective: Ints, domain: Ints, seconds: float, gap: float) -> Ints | None:
+        """(M,) the best solution that HiGHS finds and that keeps every row exactly. `objective` and `domain` (.., 2) by
+        index of the larger program; `gap` relative.
+        """
+        proto = model_pb2.ModelProto()
+        count = len(self.columns)
+        proto.variables.ids.extend(range(count))
+        proto.variables.lower_bounds.extend(domain[self.columns, 0].astype(float).tolist())
+        proto.variables.upper_bounds.extend(domain[self.columns, 1].astype(float).tolist())
+        proto.variables.integers.extend([True] * count)
+        worth = objective[self.columns]
+        counted = np.flatnonzero(worth)
+        proto.objective.maximize = True
+        proto.objective.linear_coefficients.ids.extend(counted.tolist())
+        proto.objective.linear_coefficients.values.extend(worth[counted].astype(float).tolist())
+        proto.linear_constraints.ids.extend(range(len(self._rows)))
+        matrix = proto.linear_constraint_matrix
+        for row, (columns, coefficients, low, high) in enumerate(self._rows):
+            proto.linear_constraints.lower_bounds.append(float(low) if low > -INFINITE else -math.inf)
+            proto.linear_constraints.upper_bounds.append(float(high) if high < INFINITE else math.inf)
+            order = np.argsort(columns)
+            matrix.row_ids.extend([row] * len(columns))
+            matrix.column_ids.extend(columns[order].tolist())
+            matrix.coefficients.extend(coefficients[order].astype(float).tolist())
+        limits = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=gap)
+        result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=limits)
+        if not result.has_primal_feasible_solution():
+            return None
+        values = result.variable_values()
+        out = np.zeros(count, np.int64)
+        for variable, value in values.items():
+            out[variable.id] = round(value)
+        exact = all(
+            low <= int((coefficients * out[columns]).sum()) <= high for columns, coefficients, low, high in self._rows
+        )
+        inside = (out >= domain[self.columns, 0]) & (out <= domain[self.columns, 1])
+        return out if exact and bool(inside.all()) else None
 
 
 def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:

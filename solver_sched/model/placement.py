@@ -6,8 +6,10 @@ split has failed.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +25,20 @@ if TYPE_CHECKING:
     from solver_sched.model.ledger import Ledger
 
 NODE_LIMIT = 2**31
+KEPT, FEWEST_NODES, ROOMY = 0.15, 60, 3
+"""Of the nodes that a shape could use: the part that a sample keeps, how many at least, for how many times its pods.
+
+On 1,000 nodes, 60 shapes and 3,900 running pods a fifth of the pairs gave the same values as all (docs/adr/0011)."""
 
 
 class Placement:
-    """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C): its upper bound, 0 = no variable."""
+    """place[s, c] for every allowed pair, as `var[s, c]`; `limit` (S, C): its upper bound, 0 = no variable.
 
-    def __init__(self, ledger: Ledger | Totals) -> None:
+    `sample`: seed of a choice of pairs on nodes where somebody may go, None = all pairs. `absent` (S, C): upper bound
+    of the pairs left out; `rows`: (class, resource) -> row of C12 and the unit it is divided by.
+    """
+
+    def __init__(self, ledger: Ledger | Totals, sample: int | None = None) -> None:
         self.ledger = ledger
         self.problem, self.rules, self.model = ledger.problem, ledger.rules, ledger.model
         self.evictions = ledger.evictions
@@ -37,6 +47,11 @@ class Placement:
             for n in np.flatnonzero(self.evictions.usable).tolist():
                 self.node_of[int(self.problem.node_class[n])] = n
         self.limit = self._limits()
+        self.absent = np.zeros_like(self.limit)
+        self.rows: dict[tuple[int, int], tuple[int, int]] = {}
+        self.conserved: dict[int, int] = {}
+        if sample is not None and not self.rules.domain_rules:
+            self._leave_out(sample)
         self.var: dict[tuple[int, int], cp_model.IntVar] = {
             (int(s), int(c)): self.model.new_int_var(0, int(self.limit[s, c]), "")
             for s, c in np.argwhere(self.limit > 0)
@@ -48,19 +63,31 @@ class Placement:
         self.patterns: dict[int, tuple[list[cp_model.IntVar], Ints]] = {}
         self._conservation()
         self._capacity()
+        self._unblock()
         for rule in self.rules.domain_rules:
             self._domain_rows(rule)
+
+    def _leave_out(self, seed: int) -> None:
+        """Keep some nodes for each shape: there are many ways to place it, and the relaxation prices the others."""
+        rng = np.random.default_rng(seed)
+        single = np.array(
+            sorted(c for c, n in self.node_of.items() if (self.problem.node_free[n] >= 0).all()), np.int64
+        )
+        wanted = self._wanted()
+        for s in np.flatnonzero(self.limit[:, single].any(axis=1)).tolist():
+            nodes = rng.permutation(single[self.limit[s, single] > 0])
+            enough = int(np.searchsorted(np.cumsum(self.limit[s, nodes]), ROOMY * wanted[s])) + 1
+            out = nodes[max(FEWEST_NODES, int(KEPT * len(nodes)), enough) :]
+            self.absent[s, out], self.limit[s, out] = self.limit[s, out], 0
+
+    def _wanted(self) -> Ints:
+        """(S,) pods of each shape that may be placed at most."""
+        return np.array([terms.span() for terms in self.ledger.pods_of_shape()], np.int64)
 
     def _limits(self) -> Ints:
         """(S, C) most pods of a shape that the class holds, by itself."""
         p = self.problem
-        wanted = np.array(
-            [
-                sum(c * upper(v) for c, v in zip(t.coefficients, t.variables, strict=True))
-                for t in self.ledger.pods_of_shape()
-            ],
-            np.int64,
-        )
+        wanted = self._wanted()
         out = np.zeros((len(p.request), len(p.class_size)), np.int64)
         room = p.class_free.copy()
         for c in self.node_of:
@@ -78,6 +105,9 @@ class Placement:
                 if isinstance(rule, AtMostOne) and rule.per_node and s in rule.shapes:
                     per_node = np.minimum(per_node, 1)
             allowed = ~self.rules.forbidden[s, p.class_kind]
+            if self.evictions is not None:
+                there = p.node_class[p.victims.blocks[p.victims.blocks[:, 0] == s, 1]]
+                allowed[[c for c in there.tolist() if c in self.node_of]] = True
             out[s] = np.where(allowed, np.minimum(per_node * p.class_size, wanted[s]), 0)
         return out
 
@@ -85,7 +115,8 @@ class Placement:
         for s, terms in enumerate(self.ledger.pods_of_shape()):
             columns = [self.var[s, c] for c in np.flatnonzero(self.limit[s]).tolist()]
             if terms.variables or columns:
-                self.model.add(total(columns) == terms.linear())
+                self.conserved[s] = len(self.model.proto.constraints)
+                self.model.add(terms.linear() == total(columns))
 
     def _capacity(self) -> None:
         """C1 summed over each class, and what follows from it for whole pods on single nodes.
@@ -117,17 +148,67 @@ class Placement:
         assert self.evictions is not None
         p, going = self.problem, self.evictions.on_node(self.node_of[c])
         for r in np.flatnonzero(~p.implied[c]).tolist():
-            free, row = int(p.class_free[c, r]), Terms()
+            free, row, left_out = int(p.class_free[c, r]), Terms(), p.request[:, r] * self.absent[:, c]
             for s in shapes:
                 row.add(self.var[s, c], int(p.request[s, r]))
-            if not row.variables or row.span() <= free:
+            if row.span() + int(left_out.sum()) <= free:
                 continue
             if free < 0:
                 something = self._presence([self.var[s, c] for s in shapes if p.request[s, r]])
                 row.add(something, -free)
             for v, gone in going:
                 row.extend(gone, -int(p.victims.request[v, r]))
-            at_most(self.model, row, max(free, 0))
+            if left_out.any():
+                unit = math.gcd(*row.coefficients, *p.request[left_out > 0, r].tolist())
+                self.rows[c, r] = len(self.model.proto.constraints), unit
+                terms = weighted(row.variables, [a // unit for a in row.coefficients])
+                self.model.add(terms <= (max(free, 0) - row.constant) // unit)
+            else:
+                at_most(self.model, row, max(free, 0))
+
+    def _unblock(self) -> None:
+        """Pairs that only victims forbid (C9 in formulation.md 8)."""
+        if self.evictions is None:
+            return
+        for s, n, v in self.problem.victims.blocks.tolist():
+            var = self.var.get((s, int(self.problem.node_class[n])))
+            if var is None:
+                continue
+            count, gone = int(self.problem.victims.count[v]), self.evictions.gone(v)
+            if not gone.variables:
+                self.model.add(var == 0)
+            elif count == 1:
+                self.model.add(var <= gone.times(upper(var)).linear())
+            else:
+                whole = self.model.new_bool_var("")
+                self.model.add(count * whole <= gone.linear())
+                self.model.add(var <= upper(var) * whole)
+
+    def add_pair(self, s: int, c: int) -> tuple[cp_model.IntVar, list[tuple[int, int]]]:
+        """Bring in a pair that the sample left out: its variable, and (row, coefficient) of its column."""
+        var = self.model.new_int_var(0, int(self.absent[s, c]), "")
+        self.var[s, c] = var
+        self.of_class[c].append(s)
+        self.limit[s, c], self.absent[s, c] = self.absent[s, c], 0
+        column = [(self.conserved[s], -1)]
+        column += [
+            (row, int(self.problem.request[s, r]) // unit)
+            for r, row, unit in self._rows_of[c]
+            if self.problem.request[s, r]
+        ]
+        for row, coefficient in column:
+            linear = self.model.proto.constraints[row].linear
+            linear.vars.append(var.index)
+            linear.coeffs.append(coefficient)
+        return var, column
+
+    @cached_property
+    def _rows_of(self) -> dict[int, list[tuple[int, int, int]]]:
+        """(resource, row, unit) of each class in `rows`."""
+        out: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for (c, r), (row, unit) in self.rows.items():
+            out[c].append((r, row, unit))
+        return out
 
     # -- domain rules -------------------------------------------------------------------------------------------
 

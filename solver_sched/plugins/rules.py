@@ -96,7 +96,10 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     # roles may lack more than the whole: two of one role run where two of another are missing
     need = np.maximum(need, np.bincount(problem.role_job, weights=role_need, minlength=len(need)).astype(np.int64))
     rules_on = tuple(rule for rule in problem.domain_rules if any(plugin.applies(rule) for plugin in plugins))
-    wanted = demand(problem, forbidden, rules_on, need, role_need)
+    possible = forbidden.copy()
+    pairs = problem.unblocked(np.ones(len(problem.victims.holder), bool))
+    possible[pairs[:, 0], problem.node_kind[pairs[:, 1]]] = False
+    wanted = demand(problem, possible, rules_on, need, role_need)
     entitled = [share for plugin in plugins if (share := plugin.deserved(problem, wanted)) is not None]
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)

@@ -120,6 +120,8 @@ class Victims:
         request (V, R).
     Budgets
         allowed (B,): evictions left. member (V, B): the set is under the budget.
+    blocks (.., 3): shape, node, set: the pair is forbidden only by sets that may go, and allowed when all named with it
+        have gone. Such a node has a kind of its own.
     """
 
     queue: Ints
@@ -153,6 +155,7 @@ class Victims:
     request: Ints
     allowed: Ints
     member: Bools
+    blocks: Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -247,7 +250,27 @@ class Problem:
         v, used = self.victims, self.queue_used.copy()
         queue = v.queue[v.holder[plan.victim]]
         np.subtract.at(used, queue, plan.out[:, None] * v.request[plan.victim])
-        return replace(self, node_free=self.node_free + plan.freed(self), queue_used=used)
+        masks = dict(self.masks)
+        pairs = self.unblocked(plan.evicted(self) == v.count)
+        for code in self.masks if len(pairs) else ():
+            masks[code] = masks[code].copy()
+            masks[code][pairs[:, 0], self.node_kind[pairs[:, 1]]] = False
+        freed = plan.freed(self)
+        return replace(
+            self,
+            node_free=self.node_free + freed,
+            node_releasing=self.node_releasing + freed,
+            queue_used=used,
+            masks=masks,
+        )
+
+    def unblocked(self, gone: Bools) -> Ints:
+        """(.., 2) shape and node of pairs of `Victims.blocks` that are allowed when the sets `gone` (V,) have gone."""
+        blocks = self.victims.blocks
+        pairs, of = np.unique(blocks[:, :2], axis=0, return_inverse=True)
+        left = np.bincount(of.reshape(-1), weights=~gone[blocks[:, 2]], minlength=len(pairs))
+        free: Ints = pairs[left == 0]
+        return free
 
     @property
     def kinds(self) -> int:

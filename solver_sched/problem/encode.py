@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
 from solver_sched.problem import reservations
 from solver_sched.problem.arrays import NO_LIMIT, Index, Ints, Member, Problem
+from solver_sched.problem.blocked import blocked
 from solver_sched.problem.domain_rules import class_columns
 from solver_sched.problem.placement import Placement, place
 from solver_sched.problem.reservations import Reservation
@@ -109,6 +110,11 @@ def encode(
     units = _running_units(jobs, queue_row, vector)
     rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, _minimum, _minimum_first)
     found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of)
+    if evicting:
+        set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
+        blocks = blocked(snapshot, placement.representative, on_node, set_of, known_nodes)
+        placement = placement.apart(np.unique(blocks[:, 1]))
+        found = found._replace(rows=replace(found.rows, blocks=blocks))
     grain = _grain(request)
     node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
 

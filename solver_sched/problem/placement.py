@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +51,21 @@ class Placement:
     rules: tuple[DomainRule, ...]
     extra: tuple[tuple[str, Ints, Ints, Ints], ...]
     held: dict[int, tuple[str, str]]
+
+    def apart(self, nodes: Ints) -> Placement:
+        """The same with a kind of its own for each of these nodes."""
+        if not len(nodes):
+            return self
+        kinds = int(self.node_kind.max()) + 1
+        node_kind = self.node_kind.copy()
+        node_kind[nodes] = kinds + np.arange(len(nodes))
+        like = np.concatenate([np.arange(kinds), self.node_kind[nodes]])
+        return replace(
+            self,
+            node_kind=node_kind,
+            masks={code: mask[:, like] for code, mask in self.masks.items()},
+            soft={name: score[:, like] for name, score in self.soft.items()},
+        )
 
 
 class _Shape(NamedTuple):

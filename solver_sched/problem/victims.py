@@ -233,6 +233,7 @@ class _Table:
             request=np.array(self.requests, np.int64).reshape(-1, self.rows.width),
             allowed=np.array(self.allowed, np.int64),
             member=member,
+            blocks=np.zeros((0, 3), np.int64),
         )
 
 

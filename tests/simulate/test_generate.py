@@ -59,7 +59,7 @@ def test_same_seed_same_bytes_other_seed_others() -> None:
     assert json.loads(one)["items"] == generate(nodes=20, gangs=10, seed=7)
 
 
-@pytest.mark.parametrize("load", ["pods", "gangs"])
+@pytest.mark.parametrize("load", ["pods", "gangs", "victims"])
 @pytest.mark.parametrize("distinct", [False, True])
 def test_no_node_is_over_full(load: Any, distinct: bool) -> None:
     objects = generate(nodes=100, gangs=5, occupancy=1.0, load=load, distinct=distinct)
@@ -111,13 +111,41 @@ def test_load_of_pods_belongs_to_another_scheduler() -> None:
     assert {group["status"]["phase"] for group in of(objects, "PodGroup")} == {"Inqueue"}
 
 
+def test_victims_fill_the_gpus_have_surplus_and_have_run_for_different_times() -> None:
+    objects = generate(nodes=100, gangs=30, seed=1, load="victims", occupancy=1.0, budgets=True)
+    have = sum(amounts(node["status"]["allocatable"])[2] for node in of(objects, "Node"))
+    assert sum(row[2] for row in free(objects).values()) < 0.05 * have
+    members = Counter(pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in of(objects, "Pod"))
+    running = [g for g in of(objects, "PodGroup") if g["status"]["phase"] == "Running"]
+    above = [g for g in running if g["spec"]["minMember"] < members[g["metadata"]["name"]]]
+    # 0.3 of the gangs, less those of one pod; three standard deviations
+    many = [g for g in running if members[g["metadata"]["name"]] > 1]
+    assert abs(len(above) / len(many) - 0.3) < 3 * (0.21 / len(many)) ** 0.5
+    assert len({pod["status"]["startTime"] for pod in pods(objects, running=True)}) > 0.9 * len(running)
+    assert len(of(objects, "PodDisruptionBudget")) == (len(running) + 3) // 4
+
+
+def test_as_many_victims_as_asked_for() -> None:
+    for number in (300, 800):
+        objects = generate(nodes=100, gangs=0, load="victims", occupancy=1.0, running=number)
+        assert len(pods(objects, running=True)) == number
+
+
+def test_without_claims_nobody_may_take_from_anybody() -> None:
+    objects = generate(nodes=10, gangs=20, load="victims", occupancy=1.0, claims=False)
+    assert not any(queue["spec"]["reclaimable"] for queue in of(objects, "Queue"))
+    lowest = min(pod["spec"]["priority"] for pod in pods(objects, running=True))
+    assert max(pod["spec"]["priority"] for pod in pods(objects, running=False)) < lowest
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"nodes": -1}, "nodes -1: must be from 0 to 1000000"),
         ({"occupancy": 1.5}, "occupancy 1.5: must be from 0 to 1"),
         ({"queues": 0}, "queues 0: must be from 1 to 10000"),
-        ({"load": "heavy"}, "load 'heavy': must be one of pods, gangs"),
+        ({"load": "heavy"}, "load 'heavy': must be one of pods, gangs, victims"),
+        ({"surplus": -1.0}, "surplus -1.0: must be from 0 to 1"),
     ],
 )
 def test_arguments_out_of_range(arguments: Json, message: str) -> None:
