@@ -125,7 +125,9 @@ class _Words:
             return f"{v.running[h]} of at least {v.minimum[h]} pods run: a remainder gives way to {who}"
         theirs, mine = int(v.priority[h]), int(self.problem.job_priority[job])
         if theirs == mine:
-            return f"what runs above its minimum gives way to {who} of the same priority {mine}"
+            above = self.gone[h] <= v.running[h] - v.minimum[h]
+            what = "what runs above its minimum" if above else f"a job of priority {theirs}"
+            return f"{what} gives way to {who} of the same priority" + (f" {mine}" if above else "")
         return f"priority {theirs} gives way to {who} of priority {mine}"
 
     def _shares(self, q: int, job: int) -> str:
