@@ -81,18 +81,22 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
     order = sorted(everywhere, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
-    pools: dict[tuple[int, int], list[int]] = {}
+    at: dict[int, list[int]] = defaultdict(list)
+    for j in order:
+        for n in short.get(j) or everywhere[j]:
+            at[n].append(j)
+    place = {j: i for i, j in enumerate(order)}
+    pools: dict[tuple[int, int], tuple[set[int], int]] = {}
     for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
-        h, n = int(v.holder[s]), int(v.node[s])
+        h = int(v.holder[s])
         if (h, cause) not in pools:
             may = takers(problem, rules, allowed, h, cause)
-            pool = [j for j in order if may[j]] or order
-            pools[h, cause] = [j for j in pool if j in short] or pool
-        pool = pools[h, cause]
-        here = next((j for j in pool if n in (short.get(j) or everywhere[j])), -1)
-        if here < 0:
-            here = next((j for j in pool if lost[h] & (short.get(j) or everywhere[j])), pool[0] if pool else -1)
-        out[row] = here
+            able = [j for j in order if may[j]] or order
+            pool = [j for j in able if j in short] or able
+            near = {j for n in lost[h] for j in at[n]} & set(pool)
+            pools[h, cause] = set(pool), min(near or pool, key=place.__getitem__, default=-1)
+        among, beside = pools[h, cause]
+        out[row] = next((j for j in at[int(v.node[s])] if j in among), beside)
     return out
 
 

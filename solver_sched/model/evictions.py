@@ -18,10 +18,14 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
 
+MOST_NODES, ROOMY = 1200, 2
+"""Beyond so many nodes with somebody who may go, only the nodes of the least holders are looked at, until these could
+make that many times the room that claimants ask for."""
 
-def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Bools]:
+
+def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, bool]:
     """The problem with a node class of its own for every node where somebody may go and a pending pod could stand, and
-    which nodes these are (N,). All other nodes keep their class.
+    whether these are all such nodes. All other nodes keep their class.
     """
     v = problem.victims
     able = rights.preempt | rights.reclaim
@@ -36,6 +40,9 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Boo
         allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
         fits |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
     usable &= fits
+    everywhere = int(usable.sum()) <= MOST_NODES
+    if not everywhere:
+        usable = _near_the_least(problem, rules, rights, usable)
     node_class = np.where(usable, -1, problem.node_class)
     kept, inverse = np.unique(node_class, return_inverse=True)
     dropped = int(kept[0] < 0) if len(kept) else 0
@@ -52,8 +59,31 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Boo
             class_kind=np.concatenate([problem.class_kind[rows], problem.node_kind[nodes]]),
             class_free=np.concatenate([problem.class_free[rows], problem.node_free[nodes]]),
         ),
-        usable,
+        everywhere,
     )
+
+
+def _near_the_least(problem: Problem, rules: Rules, rights: Rights, usable: Bools) -> Bools:
+    """(N,) the nodes of holders of lowest rank and fewest nodes that together make room enough, whole gangs at once."""
+    v = problem.victims
+    able = rights.preempt | rights.reclaim
+    claiming = rights.claimants[problem.set_job]
+    asked = (problem.set_count[claiming, None] * problem.request[problem.set_shape[claiming]]).sum(axis=0)
+    nodes_of: dict[int, set[int]] = defaultdict(set)
+    for h, n in zip(v.holder[able].tolist(), v.node[able].tolist(), strict=True):
+        if usable[n]:
+            nodes_of[h].add(n)
+    out = np.zeros_like(usable)
+    room = np.zeros_like(problem.total)
+    on_node = np.zeros_like(problem.node_free)
+    np.add.at(on_node, v.node[able], v.count[able, None] * v.request[able])
+    for h in sorted(nodes_of, key=lambda h: (-int(rules.holder_rank[h]), len(nodes_of[h]), h)):
+        new = [n for n in nodes_of[h] if not out[n]]
+        out[new] = True
+        room = room + on_node[new].sum(axis=0)
+        if out.sum() >= MOST_NODES and (room >= ROOMY * asked)[asked > 0].all():
+            break
+    return out
 
 
 class Evictions:

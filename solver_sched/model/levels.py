@@ -82,6 +82,7 @@ class Search:
         self.levels_left = 1
         self.small = len(ledger.classes) <= SMALL_CLASSES
         self._objectives: list[Terms | None] = []
+        self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
         self.guided: Guided | None = None
@@ -181,6 +182,7 @@ class Search:
         self.levels_left = max(1, self.levels_left - 1)
         self.results.append(result)
         self._objectives.append(objective if objective.variables else None)
+        self.spans.append(objective.span())
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
@@ -203,6 +205,7 @@ class Search:
         self.lock(objective, relaxed.reached)
         self.results.append(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began))
         self._objectives.append(objective)
+        self.spans.append(objective.span())
         self.levels_left = max(1, self.levels_left - 1)
 
     def _redeem(self, objective: Terms) -> float:
@@ -217,7 +220,7 @@ class Search:
                 return effort
         for _, _, row in owed:
             self.model.proto.constraints[row].linear.domain[0] = NEVER
-        del self.results[-len(owed) :], self._objectives[-len(owed) :]
+        del self.results[-len(owed) :], self._objectives[-len(owed) :], self.spans[-len(owed) :]
         assert self.floor is not None
         self.guided = Guided(self.ledger, self.floor, self.effort.seed)
         for name, goal, _ in owed:
@@ -446,13 +449,15 @@ def solve(
             freeing = _freeing(problem, rules, allowed, left, progress)
             if len(freeing.plan.victim):
                 plan, levels, given = freeing.plan, freeing.levels, allowed
+            else:
+                levels = _at_least_as_open(levels, freeing.levels)
     values = _values(problem, rules, greedy, effort, levels, given) if greedy is not None else {}
     return Solution(plan, levels, values)
 
 
 def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, progress: Progress | None) -> Solution:
     """The best plan when running work may have to make room (formulation.md 8)."""
-    wide, _ = opened(problem, rules, allowed)
+    wide, everywhere = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed)
     large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
     floor = Joint(ledger, effort.seed if large else None)
@@ -461,7 +466,29 @@ def _freeing(problem: Problem, rules: Rules, allowed: Rights, effort: Effort, pr
         search.guided = Guided(ledger, floor, effort.seed)
     for _ in _evicting_levels(search):
         pass
-    return Solution(_plan(search), search.outcome())
+    levels = search.outcome()
+    if not everywhere:
+        levels = tuple(map(_bounded_by_all, levels, search.spans))
+    return Solution(_plan(search), levels)
+
+
+def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
+    """A level of a part of the cluster: only the most that it could ever reach is a bound for the whole."""
+    bound = level.value if level.value == most else most
+    status = level.status.replace("OPTIMAL", "FEASIBLE") if bound != level.value else level.status
+    return replace(level, bound=bound, status=status)
+
+
+def _at_least_as_open(levels: Sequence[LevelResult], freeing: Sequence[LevelResult]) -> tuple[LevelResult, ...]:
+    """Levels without evictions, where evictions were looked for and none was found: what these might reach is open."""
+    bounds = {level.name: level.bound for level in freeing if "start" in level.name}
+    out = []
+    for level in levels:
+        bound = bounds.get(level.name)
+        if bound is not None and level.bound is not None and bound > level.bound:
+            level = replace(level, bound=bound, status=level.status.replace("OPTIMAL", "FEASIBLE"))
+        out.append(level)
+    return tuple(out)
 
 
 def _values(
