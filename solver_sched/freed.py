@@ -6,14 +6,13 @@ A job whose minimum stands on idle room starts now; else all its new pods are no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
-from solver_sched.rights import may_take, rights
+from solver_sched.rights import rights, takers
 
 
 def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
@@ -82,33 +81,22 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
     order = sorted(everywhere, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
-    tiers = []
-    for nodes_of in (short, {j: nodes for j, nodes in everywhere.items() if j not in short}):
-        at: dict[int, list[int]] = defaultdict(list)
-        for j in order:
-            for n in nodes_of.get(j, ()):
-                at[n].append(j)
-        tiers.append((at, [j for j in order if j in nodes_of]))
+    at: dict[int, list[int]] = defaultdict(list)
+    for j in order:
+        for n in short.get(j) or everywhere[j]:
+            at[n].append(j)
     place = {j: i for i, j in enumerate(order)}
-    beside: dict[tuple[int, int], int] = {}
+    pools: dict[tuple[int, int], tuple[set[int], int]] = {}
     for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
         h = int(v.holder[s])
-
-        def first(jobs: Iterable[int], h: int = h, cause: int = cause) -> int:
-            return next((j for j in jobs if may_take(problem, rules, allowed, j, h, cause)), -1)
-
-        for at, jobs in tiers:
-            found = first(at[int(v.node[s])])
-            if found < 0 and (h, cause) not in beside:
-                near = sorted({j for n in lost[h] for j in at[n]}, key=place.__getitem__)
-                found = first(near)
-                found = found if found >= 0 else first(jobs)
-                if found >= 0:
-                    beside[h, cause] = found
-            found = found if found >= 0 else beside.get((h, cause), -1)
-            if found >= 0:
-                break
-        out[row] = found if found >= 0 or not order else order[0]
+        if (h, cause) not in pools:
+            may = takers(problem, rules, allowed, h, cause)
+            able = [j for j in order if may[j]] or order
+            pool = [j for j in able if j in short] or able
+            near = {j for n in lost[h] for j in at[n]} & set(pool)
+            pools[h, cause] = set(pool), min(near or pool, key=place.__getitem__, default=-1)
+        among, beside = pools[h, cause]
+        out[row] = next((j for j in at[int(v.node[s])] if j in among), beside)
     return out
 
 

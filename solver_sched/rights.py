@@ -153,19 +153,18 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
     )
 
 
-def may_take(problem: Problem, rules: Rules, allowed: Rights, j: int, h: int, cause: int) -> bool:
-    """Whether job `j`, of all claimants, is one for whom pods of holder `h` may go. No plan depends on it, words do."""
+def takers(problem: Problem, rules: Rules, allowed: Rights, h: int, cause: int) -> Bools:
+    """(J,) jobs, claimants or not, for whom pods of holder `h` may go. No plan depends on it, words do."""
     v = problem.victims
-    queue = problem.job_queue[j]
-    if problem.job_polite[j] or v.job[h] == j or (queue == v.queue[h]) == (cause == RECLAIM):
-        return False
+    own = problem.job_queue == v.queue[h]
+    able = ~problem.job_polite & (np.arange(len(own)) != v.job[h])
     if cause == RECLAIM:
-        return bool((allowed.asks[j] & allowed.over[v.queue[h]]).any())
-    mine, theirs = int(problem.job_priority[j]), int(v.priority[h])
-    if v.broken[h] or (mine > theirs and priorities(rules)):
-        return True
+        lends: Bools = able & ~own & (allowed.asks & allowed.over[v.queue[h]]).any(axis=1)
+        return lends
     loose = v.running[h] > v.minimum[h] and any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
-    return bool(loose and (mine == theirs or not priorities(rules)))
+    mine, theirs = _priority(rules, problem.job_priority), _priority(rules, v.priority)[h]
+    gives: Bools = able & own & (v.broken[h] | (mine > theirs) | ((mine == theirs) & loose))
+    return gives
 
 
 def priorities(rules: Rules) -> bool:

@@ -190,7 +190,7 @@ def _with_victims(
     import numpy as np
 
     from solver_sched.problem.arrays import PREEMPT, RECLAIM
-    from solver_sched.rights import may_take, rights
+    from solver_sched.rights import rights, takers
 
     v, allowed = problem.victims, rights(problem, rules)
     set_of = {pod: s for s, members in enumerate(index.victim_pods) for pod in members}
@@ -199,7 +199,7 @@ def _with_victims(
 
     def cause(h: int) -> int:
         for each in (PREEMPT, RECLAIM):
-            if any(may_take(problem, rules, allowed, j, h, each) for j in starting):
+            if takers(problem, rules, allowed, h, each)[starting].any():
                 return each
         return RECLAIM if starting and all(problem.job_queue[j] != v.queue[h] for j in starting) else PREEMPT
 
@@ -233,7 +233,8 @@ def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple
     effort = Effort(Budget().seconds, policy.solve.gap)
     if not len(plan.victim):
         return evaluate(problem, rules, plan, effort)
-    wide, allowed, whole = lifted(problem, rights(problem, rules), plan)
+    # whoever the plan completes is no remainder
+    wide, allowed, whole = lifted(problem, rights(problem, rules, _without_victims(plan)), plan)
     levels = evaluate(wide, rules, whole, effort, allowed=allowed)
     return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
 

@@ -601,7 +601,8 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
     search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
-    ledger.close_growth()
+    if search.floor is not None:  # of a given plan growth is given as well
+        ledger.close_growth()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
         if search.guided is None:
@@ -633,7 +634,8 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     yield search.maximise("disruption.pods", evictions.pods(one))
     yield search.maximise("disruption.whom", evictions.pods(evictions.whom()))
     yield search.maximise("disruption.time", evictions.pods(ledger.problem.victims.minutes))
-    ledger.open_growth()
+    if search.floor is not None:
+        ledger.open_growth()
     for d in starting:
         for own in (True, False) if ledger.owned else (False,):
             worth = ledger.growth_worth(d, own=own)
