@@ -113,12 +113,13 @@ class Search:
         `rank`: the level counts all that jobs of this rank and higher start or grow, so filling room can only help it.
         """
         began, effort = time.perf_counter(), 0.0
+        most = objective.span()
         if self.owed:
-            effort += self._redeem(objective)
+            effort, most = self._redeem(objective)
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
-        bound = objective.span()
+        bound = most
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
@@ -208,8 +209,8 @@ class Search:
         self.spans.append(objective.span())
         self.levels_left = max(1, self.levels_left - 1)
 
-    def _redeem(self, objective: Terms) -> float:
-        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Gives the effort."""
+    def _redeem(self, objective: Terms) -> tuple[float, int]:
+        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Effort and bound."""
         assert self.guided is not None
         owed, self.owed = self.owed, []
         relaxed, effort = self.guided.relax(objective), 0.0
@@ -217,7 +218,7 @@ class Search:
             found = self.guided.repair(objective, relaxed, -(2**62), self._allowance(best_effort=False))
             effort = found.effort
             if found.solution is not None and self._accept(found.solution):
-                return effort
+                return effort, relaxed.bound
         for _, _, row in owed:
             self.model.proto.constraints[row].linear.domain[0] = NEVER
         del self.results[-len(owed) :], self._objectives[-len(owed) :], self.spans[-len(owed) :]
@@ -225,7 +226,7 @@ class Search:
         self.guided = Guided(self.ledger, self.floor, self.effort.seed)
         for name, goal, _ in owed:
             self.maximise(name, goal)
-        return effort
+        return effort, objective.span()
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
