@@ -21,7 +21,7 @@ FAULTS = [
     ("solver_sched/stray.py", "", "the cycle flows one way"),
     ("solver_sched/snapshot.py", "import solver_sched.cluster.workloads", "the facts of a cycle know no reader"),
     ("solver_sched/cluster/objects.py", "import solver_sched.snapshot", "the objects know nothing but themselves"),
-    ("solver_sched/verify.py", "import solver_sched.model.effort", STAGES),
+    ("solver_sched/verify/places.py", "import solver_sched.model.effort", STAGES),
     ("solver_sched/model/fault.py", "import solver_sched.greedy", STAGES),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.gang", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.rules", "plugins do not know each other"),

@@ -1,4 +1,4 @@
-"""Who goes: variables and rows of C11 to C16, and the level objectives about running work (formulation.md 8).
+"""Who goes: variables and rows of C11 to C16 and C18, and the level objectives about running work (formulation.md 8).
 
 Sets on nodes that no pending pod could use, in queues that no ceiling binds, only go with their whole gang: they get no
 variable of their own.
@@ -7,7 +7,7 @@ variable of their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -72,7 +72,8 @@ class Evictions:
         inside = problem.node_class >= 0
         able = rights.preempt | rights.reclaim
         single = np.zeros(len(problem.class_size), bool)
-        single[problem.node_class[v.node[able]].clip(0)] = True
+        classes = problem.node_class[v.node[able]]
+        single[classes[classes >= 0]] = True
         self.usable[inside] = single[problem.node_class[inside]]
         self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
@@ -196,6 +197,30 @@ class Evictions:
             lends = (self.rights.over & asks).any(axis=1)
             if not lends[lenders].all():
                 self._balance(starts, queues, asks.tobytes(), lends)
+
+    def claim_rows(self, started: Callable[[Bools, bool], Terms]) -> None:
+        """C18; `started(jobs, own)`: how many of these jobs start, inside their queue's share or at all."""
+        p, v, rights = self.problem, self.problem.victims, self.rights
+        kinds = set(zip(v.queue.tolist(), rights.held.tolist(), v.broken.tolist(), strict=True))
+        for q, held, broken in sorted(kinds):
+            of_queue = rights.claimants & (p.job_queue == q)
+            higher = of_queue & (broken | (rights.key > held))
+            also = of_queue & ~higher & (rights.key == held) & rights.equals
+            holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
+            rows = np.flatnonzero(holders[v.holder]).tolist()
+            self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
+            ends = _total(self.end[PREEMPT][h] for h in np.flatnonzero(holders).tolist())
+            self._only_with(ends, started(higher, False))
+        for q in range(len(p.queue_used)):
+            takers = rights.claimants & (p.job_queue != q) & (rights.asks & rights.over[q]).any(axis=1)
+            rows = np.flatnonzero(v.queue[v.holder] == q).tolist()
+            self._only_with(_total(self.out[RECLAIM][s] for s in rows), started(takers, True))
+
+    def _only_with(self, gone: Terms, starts: Terms) -> None:
+        """Nothing goes where none of these starts."""
+        if gone.variables:
+            gone.extend(starts, -gone.span())
+            at_most(self.model, gone, 0)
 
     def _balance(
         self,
@@ -343,6 +368,7 @@ class Evictions:
         for cause in (PREEMPT, RECLAIM):
             going = plan.evicted(self.problem, cause)
             for s, terms in enumerate(self.out[cause]):
+                assert terms.variables or not going[s], "nobody has a right to what the plan evicts"
                 if terms.variables:
                     self.model.add(terms.linear() == int(going[s]))
             for h, terms in enumerate(self.end[cause]):
@@ -358,6 +384,13 @@ class Evictions:
             for s, terms in enumerate(self.out[cause])
             if terms.variables and (pods := value(terms))
         ]
+
+
+def _total(parts: Iterable[Terms]) -> Terms:
+    out = Terms()
+    for part in parts:
+        out.extend(part)
+    return out.collected()
 
 
 def potential(evictions: Evictions, node: int) -> Ints:

@@ -19,7 +19,7 @@ from solver_sched.model.classes import JobClass, job_classes
 from solver_sched.model.evictions import Evictions
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
+from solver_sched.problem.arrays import NO_LIMIT, Bools, Ints, Problem
 from solver_sched.rights import Rights
 
 SCALE = 10**6
@@ -84,6 +84,7 @@ class Ledger:
         self._ceiling_rows()
         if self.evictions is not None:
             self.evictions.preempt_rows(self.starts, self.queues())
+            self.evictions.claim_rows(self._started)
             self._no_swaps(self.evictions.touched)
 
     # -- variables ----------------------------------------------------------------------------------------------
@@ -273,6 +274,14 @@ class Ledger:
             ):
                 for i, s in enumerate(cls.shape.tolist()):
                     out.extend(terms.whole.minimum[i], int(self.problem.request[s, resource]))
+        return out
+
+    def _started(self, jobs: Bools, own: bool) -> Terms:
+        """How many of these jobs start, inside their queue's share or at all."""
+        out = Terms()
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            if cls.need and jobs[cls.jobs[0]]:
+                out.extend((terms.own if own else terms.whole).started)
         return out
 
     def _no_swaps(self, touched: Mapping[int, cp_model.IntVar]) -> None:
