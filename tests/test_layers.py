@@ -23,6 +23,11 @@ FAULTS = [
     ("solver_sched/cluster/objects.py", "import solver_sched.snapshot", "the objects know nothing but themselves"),
     ("solver_sched/verify/places.py", "import solver_sched.model.effort", STAGES),
     ("solver_sched/model/fault.py", "import solver_sched.greedy", STAGES),
+    (
+        "solver_sched/verify/places.py",
+        "import solver_sched.rights",
+        "who judges evictions has not read the rights to them",
+    ),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.gang", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.rules", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import ortools", "only model/ imports ortools"),
