@@ -1,4 +1,4 @@
-"""Who may take room from whom: the rights behind C11, C12, C13, C14, C15 and C16 of formulation.md.
+"""Who may take room from whom: the rights behind C11, C12, C13, C14, C15, C16 and C18 of formulation.md.
 
 Read by solver, greedy and explainer.
 
@@ -21,7 +21,9 @@ class Rights:
     ends_by_preempt, ends_by_reclaim (H,): the holder may end whole. surplus (H,), role_surplus (W,): pods above the
     minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
     open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
-    over (Q, R): the queue holds more than its share. everywhere: also sets that could help nobody are looked at.
+    over (Q, R): the queue holds more than its share. key (J,), held (H,): priorities of jobs and holders, as far as the
+    policy has any. equals: what runs above a minimum gives way to a job of equal priority. everywhere: also sets that
+    could help nobody are looked at.
     """
 
     claimants: Bools
@@ -36,6 +38,9 @@ class Rights:
     open: Bools
     asks: Bools
     over: Bools
+    key: Ints
+    held: Ints
+    equals: bool
     everywhere: bool = False
 
 
@@ -56,8 +61,8 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     claimants = np.zeros_like(could)
     outright = np.zeros(len(v.queue), bool)
     by_surplus = np.zeros(len(v.queue), bool)
+    equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
     if policy.preempts:
-        equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
         loose = equals & ~v.broken & (v.running > v.minimum)
         for h in np.flatnonzero(has_open).tolist():
             mine = could & (problem.job_queue == v.queue[h])
@@ -100,6 +105,9 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
         open=may,
         asks=asks,
         over=over,
+        key=key,
+        held=held,
+        equals=equals,
     )
 
 

@@ -1,4 +1,4 @@
-"""Who goes: variables and rows of C11 to C16, and the level objectives about running work (formulation.md 8).
+"""Who goes: variables and rows of C11 to C16 and C18, and the level objectives about running work (formulation.md 8).
 
 Sets on nodes that no pending pod could use, in queues that no ceiling binds, only go with their whole gang: they get no
 variable of their own.
@@ -7,8 +7,9 @@ variable of their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -23,10 +24,18 @@ MOST_NODES, ROOMY = 1200, 2
 make that many times the room that claimants ask for."""
 
 
-def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, bool]:
-    """The problem with a node class of its own for every node where somebody may go and a pending pod could stand, and
-    whether these are all such nodes. All other nodes keep their class.
+class Opened(NamedTuple):
+    """`problem`: with a class of its own for every `usable` node (N,): where somebody may go and a pending pod could
+    stand. All other nodes keep their class. `whole`: these are all such nodes.
     """
+
+    problem: Problem
+    usable: Bools
+    whole: bool
+
+
+def opened(problem: Problem, rules: Rules, rights: Rights, *, whole: bool = False) -> Opened:
+    """The problem as the levels with evictions see it; `whole`: however large it gets."""
     v = problem.victims
     able = rights.preempt | rights.reclaim
     room = problem.node_free.copy()
@@ -40,8 +49,8 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, boo
         allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
         fits |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
     usable &= fits
-    everywhere = int(usable.sum()) <= MOST_NODES
-    if not everywhere:
+    whole = whole or int(usable.sum()) <= MOST_NODES
+    if not whole:
         usable = _near_the_least(problem, rules, rights, usable)
     node_class = np.where(usable, -1, problem.node_class)
     kept, inverse = np.unique(node_class, return_inverse=True)
@@ -51,7 +60,7 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, boo
     nodes = np.flatnonzero(usable)
     node_class[nodes] = len(rows) + np.arange(len(nodes))
     size = np.bincount(node_class[node_class >= 0], minlength=len(rows) + len(nodes)).astype(np.int64)
-    return (
+    return Opened(
         replace(
             problem,
             node_class=node_class.astype(np.int64),
@@ -59,7 +68,8 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, boo
             class_kind=np.concatenate([problem.class_kind[rows], problem.node_kind[nodes]]),
             class_free=np.concatenate([problem.class_free[rows], problem.node_free[nodes]]),
         ),
-        everywhere,
+        usable,
+        whole,
     )
 
 
@@ -96,17 +106,12 @@ class Evictions:
         problem: Problem,
         rules: Rules,
         rights: Rights,
+        usable: Bools,
     ) -> None:
-        self.model, self.int_var = model, int_var
+        self.model, self.int_var, self.usable = model, int_var, usable
         self.problem, self.rules, self.rights = problem, rules, rights
         v = problem.victims
-        self.usable = np.zeros(len(problem.node_free), bool)
-        inside = problem.node_class >= 0
         able = rights.preempt | rights.reclaim
-        # `opened` gives these nodes a class each
-        single = np.zeros(len(problem.node_free), bool)
-        single[v.node[able]] = True
-        self.usable[:] = inside & single
         self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
         self.sets: dict[int, list[int]] = defaultdict(list)
@@ -230,6 +235,30 @@ class Evictions:
             lends = (self.rights.over & asks).any(axis=1)
             if not lends[lenders].all():
                 self._balance(starts, queues, asks.tobytes(), lends)
+
+    def claim_rows(self, started: Callable[[Bools, bool], Terms]) -> None:
+        """C18; `started(jobs, own)`: how many of these jobs start, inside their queue's share or at all."""
+        p, v, rights = self.problem, self.problem.victims, self.rights
+        kinds = set(zip(v.queue.tolist(), rights.held.tolist(), v.broken.tolist(), strict=True))
+        for q, held, broken in sorted(kinds):
+            of_queue = rights.claimants & (p.job_queue == q)
+            higher = of_queue & (broken | (rights.key > held))
+            also = of_queue & ~higher & (rights.key == held) & rights.equals
+            holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
+            rows = np.flatnonzero(holders[v.holder]).tolist()
+            self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
+            ends = _total(self.end[PREEMPT][h] for h in np.flatnonzero(holders).tolist())
+            self._only_with(ends, started(higher, False))
+        for q in range(len(p.queue_used)):
+            takers = rights.claimants & (p.job_queue != q) & (rights.asks & rights.over[q]).any(axis=1)
+            rows = np.flatnonzero(v.queue[v.holder] == q).tolist()
+            self._only_with(_total(self.out[RECLAIM][s] for s in rows), started(takers, True))
+
+    def _only_with(self, gone: Terms, starts: Terms) -> None:
+        """Nothing goes where none of these starts."""
+        if gone.variables:
+            gone.extend(starts, -gone.span())
+            at_most(self.model, gone, 0)
 
     def _balance(
         self,
@@ -377,6 +406,7 @@ class Evictions:
         for cause in (PREEMPT, RECLAIM):
             going = plan.evicted(self.problem, cause)
             for s, terms in enumerate(self.out[cause]):
+                assert terms.variables or not going[s], "nobody has a right to what the plan evicts"
                 if terms.variables:
                     self.model.add(terms.linear() == int(going[s]))
             for h, terms in enumerate(self.end[cause]):
@@ -392,6 +422,13 @@ class Evictions:
             for s, terms in enumerate(self.out[cause])
             if terms.variables and (pods := value(terms))
         ]
+
+
+def _total(parts: Iterable[Terms]) -> Terms:
+    out = Terms()
+    for part in parts:
+        out.extend(part)
+    return out.collected()
 
 
 def potential(evictions: Evictions, node: int) -> Ints:

@@ -426,33 +426,41 @@ def solve(
     greedy: Plan | None = None,
     improved: Callable[[Solution], None] | None = None,
     fill: Fill | None = None,
+    evicting: Plan | None = None,
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
-    `greedy` is the first incumbent where one level counts all of it; `improved` gets the incumbent after every level
-    (a caller that may have to kill this process keeps the last); `fill` adds to a plan what still fits.
+    `greedy`, a plan that evicts nobody, is the first incumbent where one level counts all of it; `improved` gets the
+    incumbent after every level (a caller that may have to kill this process keeps the last); `fill` adds to a plan what
+    still fits. `evicting`: the greedy plan in which others give way.
+
+    The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
+    section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
     """
     ledger = Ledger(problem, rules)
     apart = len(ledger.classes) > SMALL_CLASSES
     search = Search(ledger, Apart(ledger) if apart else Joint(ledger), effort, progress)
-    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1 and not len(greedy.victim):
+    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     search.fill = fill
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    plan, levels, given = _plan(search), search.outcome(), None
+    plan, levels = _plan(search), search.outcome()
     allowed = rights(problem, rules, plan)
     if allowed.claimants.any():
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
         if (pending & allowed.claimants).any():
             left = replace(effort, seconds=max(0.1, effort.seconds - search.spent))
             freeing = _freeing(problem, rules, allowed, left, progress, improved)
-            if len(freeing.plan.victim):
-                plan, levels, given = freeing.plan, freeing.levels, allowed
-            else:
-                levels = _at_least_as_open(levels, freeing.levels)
-    values = _values(problem, rules, greedy, effort, levels, given) if greedy is not None else {}
+            other = greedy if evicting is None else evicting
+            if other is not None and (len(freeing.plan.victim) or len(other.victim)):
+                values = _values(problem, rules, other, effort, freeing.levels, allowed)
+                freeing = replace(freeing, greedy=values, evicting=True)
+            if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
+                return freeing
+            levels = _at_least_as_open(levels, freeing.levels)
+    values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
     return Solution(plan, levels, values)
 
 
@@ -465,8 +473,8 @@ def _freeing(
     improved: Callable[[Solution], None] | None,
 ) -> Solution:
     """The best plan when running work may have to make room (formulation.md 8)."""
-    wide, everywhere = opened(problem, rules, allowed)
-    ledger = Ledger(wide, rules, allowed)
+    wide, usable, whole = opened(problem, rules, allowed)
+    ledger = Ledger(wide, rules, allowed, usable)
     large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
     floor = Joint(ledger, effort.seed if large else None)
     search = Search(ledger, floor, effort, progress)
@@ -477,7 +485,7 @@ def _freeing(
     for _ in _evicting_levels(search):
         pass
     levels = search.outcome()
-    if not everywhere:
+    if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
     return Solution(_plan(search), levels)
 
@@ -530,9 +538,7 @@ def evaluate(
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
     those of a cycle that evicts.
     """
-    if allowed is not None:
-        problem, _ = opened(problem, rules, allowed)
-    ledger = Ledger(problem, rules, allowed)
+    ledger = Ledger(problem, rules, allowed, np.ones(len(problem.node_free), bool))
     if ledger.evictions is not None:
         ledger.evictions.hold(plan)
     placed = plan.placed(problem)
@@ -547,6 +553,8 @@ def evaluate(
     search = Search(ledger, None, effort, None)
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
+        if result.status.startswith("UNKNOWN"):
+            return tuple(search.results[:-1])
         if result.name in wanted and wanted[result.name] != result.value:
             break
     return tuple(search.results)
@@ -592,17 +600,17 @@ def _levels(search: Search) -> Iterator[LevelResult]:
 
 
 def _evicting_levels(search: Search) -> Iterator[LevelResult]:
-    """The skeleton of formulation.md 8: whoever starts first, then the least harm, growth last."""
+    """The skeleton of formulation.md 8: whoever starts first, then the least harm, growth last.
+
+    No job is kept out of a level that does not count it: its claim may make the room that another starts on (C18).
+    """
     ledger, evictions = search.ledger, search.ledger.evictions
     assert evictions is not None
     starting, names = _ranks(ledger), ledger.rules.rank_names
-    last = starting[-1] if starting else -1
-    enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
-    steered = search.floor is not None and not enabling
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
     search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
-    if search.floor is not None:  # of a given plan growth is given as well
+    if search.floor is not None:  # of a given plan the growth is given
         ledger.close_growth()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
@@ -612,8 +620,6 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
             search.promise(name, objective)
 
     for d in ranks if ledger.owned else ():
-        if steered:
-            ledger.open(d, -1)
         if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
         if d in starting:
@@ -622,14 +628,10 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     for d in evictions.ranks(RECLAIM):
         yield from solve(f"in-share.spare>={names[d]}", evictions.keep_value(d, RECLAIM))
     for d in ranks:
-        if steered:
-            ledger.open(last, d)
         if d in keeping:
             yield from solve(f"keep>={names[d]}", evictions.keep_value(d))
         if d in starting:
             yield from solve(f"start>={names[d]}", ledger.start_value(d, own=False))
-    if steered:
-        ledger.open(last, last)
     yield search.maximise("disruption.gangs", evictions.gangs())
     one = np.ones(len(ledger.problem.victims.holder), np.int64)
     yield search.maximise("disruption.pods", evictions.pods(one))
