@@ -81,7 +81,9 @@ def judged(
 
     Under a policy that evicts, what goes is judged as evictions, and a plan that evicts has the levels of
     formulation.md 8: also where it breaks rules about who may go, as long as what is placed fits once they have gone.
-    A gang that is left below its minimum then counts as ended whole. Under any other policy pods that go are taken as
+    A gang that is left below its minimum then counts as ended whole. Remainders of broken gangs are taken as whoever
+    the plan completes leaves them, where a cycle of ours goes by what it could complete without evictions: levels
+    in-share.spare and disruption.whom may differ by that. Under any other policy pods that go are taken as
     gone, with the right to evict them unquestioned.
 
     Levels have no bound: a bound is a statement about all plans, and this is one. Which of a queue's work counts as in
