@@ -99,7 +99,7 @@ def test_greedy_is_the_floor_of_a_cycle_that_evicts(monkeypatch: pytest.MonkeyPa
     low = [*jobs[0][1][:2], *gang("low", 2000, 4, 4, node="n1")[1][2:]]
     jobs = ((jobs[0][0], low), jobs[1])
 
-    def nothing(problem: Problem, rules: Rules, allowed: Any, effort: Any, progress: Any) -> Solution:
+    def nothing(problem: Problem, rules: Rules, allowed: Any, effort: Any, *_: Any) -> Solution:
         return Solution(EMPTY_PLAN, levels.evaluate(problem, rules, EMPTY_PLAN, effort, (), allowed))
 
     monkeypatch.setattr(levels, "_freeing", nothing)
