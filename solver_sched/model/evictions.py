@@ -269,6 +269,7 @@ class Evictions:
     ) -> None:
         """C15 for the jobs of one set of resources; `lends` (Q,): whose room, freed by reclaim, they may use."""
         several = len(queues) > 1
+        unit = np.gcd(self.problem.grain, np.gcd.reduce(self.problem.victims.request, axis=0, initial=0))
         for r in range(len(self.problem.total)):
             idle, all_polite, beyond, lent = int(self.rights.idle[r]), Terms(), Terms(), Terms()
             for q in np.flatnonzero(lends).tolist():
@@ -279,18 +280,19 @@ class Evictions:
                 if not whole.variables or not (several or polite.variables):
                     continue
                 gave = self.freed(q, r, PREEMPT)
-                share = self.int_var(min(idle + lent.span(), whole.span()))
+                # in units of which everything that is asked or given up is a multiple: exact, and small numbers
+                share = self.int_var(-(-min(idle + lent.span(), whole.span()) // int(unit[r])))
                 row = Terms()
                 row.extend(whole)
                 row.extend(gave, -1)
-                row.add(share, -1)
+                row.add(share, -int(unit[r]))
                 at_most(self.model, row, 0, ceiling=True)
                 if polite.variables:
                     row = Terms()
                     row.extend(polite)
-                    row.add(share, -1)
+                    row.add(share, -int(unit[r]))
                     at_most(self.model, row, 0, ceiling=True)
-                beyond.add(share, 1)
+                beyond.add(share, int(unit[r]))
             at_most(self.model, all_polite, idle, ceiling=True)
             beyond.extend(lent, -1)
             at_most(self.model, beyond, idle, ceiling=True)

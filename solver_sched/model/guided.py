@@ -132,10 +132,10 @@ class Guided:
         for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
-        for _ in range(PRICINGS):
+        for last in [*[False] * PRICINGS, True]:
             if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
                 return None
-            if not self._price_in():
+            if last or not self._price_in():
                 break
         value = goal.Value()
         step = math.gcd(*whole.coefficients) or 1

@@ -46,7 +46,7 @@ SMALL_CLASSES = 500
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
 LARGE = 4_000
-"""Pairs of a node class and a shape from which the relaxation guides the search of an eviction model."""
+"""Victim sets, and pairs of a node class and a shape, from which the relaxation guides the search of an eviction model."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -475,7 +475,7 @@ def _freeing(
     """The best plan when running work may have to make room (formulation.md 8)."""
     wide, usable, whole = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed, usable)
-    large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
+    large = len(wide.class_size) * len(np.unique(problem.set_shape)) + len(problem.victims.holder) > LARGE
     floor = Joint(ledger, effort.seed if large else None)
     search = Search(ledger, floor, effort, progress)
     if large:
@@ -685,7 +685,8 @@ def _plan(search: Search) -> Plan:
         nodes = iter(np.flatnonzero(problem.node_class == c).tolist())
         for pattern, uses in packing:
             for node in islice(nodes, uses):
-                for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=True):
+                # pairs that came in since then stand behind
+                for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=False):
                     if pods:
                         slots[s].append([node, pods])
     rows: list[tuple[int, int, int]] = []
