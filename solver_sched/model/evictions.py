@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -191,15 +192,15 @@ class Evictions:
 
     def on_node(self, n: int) -> list[tuple[int, Terms]]:
         """(set, pods that go) of the node."""
-        return [(s, self.gone(s)) for s in self._on_node.get(n, ()) if self.gone(s).variables]
+        return [(s, self.gone(s)) for s in self._sets_on.get(n, ()) if self.gone(s).variables]
 
-    @property
-    def _on_node(self) -> dict[int, list[int]]:
-        if not hasattr(self, "_nodes"):
-            self._nodes: dict[int, list[int]] = defaultdict(list)
-            for s, n in enumerate(self.problem.victims.node.tolist()):
-                self._nodes[n].append(s)
-        return self._nodes
+    @cached_property
+    def _sets_on(self) -> dict[int, list[int]]:
+        """Sets by node."""
+        out: dict[int, list[int]] = defaultdict(list)
+        for s, n in enumerate(self.problem.victims.node.tolist()):
+            out[n].append(s)
+        return out
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
