@@ -49,12 +49,10 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     v, policy = problem.victims, rules.policy
     starving = any(plugin.starving() for plugin in rules.plugins)
     could = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & starving
-    placed = np.bincount(problem.set_job, weights=base.placed(problem), minlength=len(could)) > 0
-    completed = (v.job >= 0) & np.append(placed, False)[v.job]
+    completed = (v.job >= 0) & np.append(base.of_jobs(problem) > 0, False)[v.job]
     may = starving & ~rules.spared & (~v.broken | (v.stale & ~completed))[v.holder]
-    has_open = np.bincount(v.holder[may], minlength=len(v.queue)) > 0
-    gone = np.bincount(v.holder[may], weights=v.count[may], minlength=len(v.queue)).astype(np.int64)
-    whole = gone == v.running
+    has_open = v.of_holders(may) > 0
+    whole = v.of_holders(v.count * may) == v.running
 
     # preempt, holder by holder: the highest claimant of the queue that is not the holder itself
     held, key = _priority(rules, v.priority), _priority(rules, problem.job_priority)
@@ -79,8 +77,7 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     asks = _asked(problem) & rules.contended
     reclaim = np.zeros_like(may)
     room = np.zeros_like(problem.queue_used)
-    shared = rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
-    if policy.reclaims and shared and any(plugin.reclaims() for plugin in rules.plugins):
+    if policy.reclaims and rules.shared and any(plugin.reclaims() for plugin in rules.plugins):
         assert rules.deserved is not None
         over = (problem.queue_used > rules.deserved) & rules.contended
         room = _beyond_share(problem, rules, has_open, whole)
@@ -118,7 +115,7 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
     """
     v = problem.victims
     out = plan.evicted(problem)
-    per_holder = np.bincount(v.holder, weights=out, minlength=len(v.queue)).astype(np.int64)
+    per_holder = v.of_holders(out)
     per_role = np.bincount(v.role[v.role >= 0], weights=out[v.role >= 0], minlength=len(v.role_min)).astype(np.int64)
     half = (per_holder > 0) & ~v.broken & (v.running - per_holder < v.minimum)
     half[v.role_holder[(per_role > 0) & (v.role_running - per_role < v.role_min)]] = True
@@ -137,7 +134,7 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
         out=np.append(plan.out[rest], table[:, 1]),
         cause=np.append(plan.cause[rest], table[:, 2]),
     )
-    open_pods = np.bincount(v.holder, weights=v.count, minlength=len(v.queue)).astype(np.int64)
+    open_pods = v.of_holders(v.count)
     running = np.where(half, open_pods, v.running)
     asked = (problem.set_count[:, None] * problem.request[problem.set_shape]).sum(axis=0)
     ends = whole.evicted(problem)
@@ -200,7 +197,7 @@ def _beyond_share(problem: Problem, rules: Rules, has_open: Bools, whole: Bools)
     assert rules.deserved is not None
     v, used = problem.victims, problem.queue_used
     fixed = problem.unit_count.copy()
-    spared = np.bincount(v.holder[rules.spared], minlength=len(v.queue)) > 0
+    spared = v.of_holders(rules.spared) > 0
     order: list[tuple[int, int, int, int]] = []
     for h in np.flatnonzero(has_open & whole & (v.unit_row >= 0)).tolist():
         order.append((1, int(rules.holder_rank[h]), int(v.unit_row[h]), 1))

@@ -200,7 +200,7 @@ class Claims:
     def _left(self) -> Ints:
         """(H,) pods that run after the plan."""
         v = self.problem.victims
-        out: Ints = v.running - np.bincount(v.holder, weights=self.gone, minlength=len(v.queue)).astype(np.int64)
+        out: Ints = v.running - v.of_holders(self.gone)
         return out
 
     def _fits(self, may: Ints, want: Want, ask: Ints, q: int) -> int:
@@ -277,7 +277,7 @@ class Claims:
         grace = broken & (of_holder(v.stale, 1) == 0)
         out.append(_Rule("gracePeriod", lets(grace), self._in_grace))
         # C16: a job that loses a pod places none
-        grows = np.bincount(p.set_job, weights=self.plan.placed(p), minlength=len(p.job_queue)) > 0
+        grows = self.plan.of_jobs(p) > 0
         growing = of_holder((v.job >= 0) & np.append(grows, False)[v.job], 0) > 0
         out.append(_Rule("placed", lets(growing), lambda n, _: f"{_are(n)} of gangs that get more in this plan"))
         voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]

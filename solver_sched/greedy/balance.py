@@ -25,8 +25,7 @@ class Balance:
         for s, pods, cause in zip(begun.victim.tolist(), begun.out.tolist(), begun.cause.tolist(), strict=True):
             self.evict(s, pods, cause)
         placed = begun.placed(problem)
-        started = (rules.need > 0) & (np.bincount(problem.set_job, weights=placed, minlength=len(rules.need)) > 0)
-        for j in np.flatnonzero(started).tolist():
+        for j in np.flatnonzero((rules.need > 0) & (begun.of_jobs(problem) > 0)).tolist():
             self._add(j, self._minimum(j, placed), 1)
 
     def evict(self, s: int, pods: int, cause: int) -> None:

@@ -78,6 +78,11 @@ class Rules:
     age: Ints
     scores: NodeScores
 
+    @property
+    def shared(self) -> bool:
+        """Several queues ask for a same contended resource; alone, a queue's share is all there is (formulation 6)."""
+        return self.deserved is not None and bool(((self.demand.ask > 0).sum(axis=0)[self.contended] > 1).any())
+
 
 def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     """The rules of `policy` on `problem`. `grain` overrides GRAIN of formulation.md 2 (tests against the reference)."""
