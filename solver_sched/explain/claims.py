@@ -20,7 +20,7 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
-from solver_sched.rights import priorities, rights, takers
+from solver_sched.rights import rights, takers
 from solver_sched.snapshot import Snapshot
 
 NEVER = "its pods have preemptionPolicy Never"
@@ -102,7 +102,7 @@ class Claims:
         kept: list[dict[str, Any]] = []
         # what keeps everybody back is told also where others have taken all that could go
         first = NEVER if self.problem.job_polite[j] else ""
-        if not any(plugin.starving() for plugin in self.rules.plugins):
+        if not self.rules.starving:
             first = NOT_STARVING
         for rule, back in listed:
             held = near & (back > 0)
@@ -241,7 +241,7 @@ class Claims:
         pods, the last those of the policy as a whole.
         """
         p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
-        policy, plugins, count = rules.policy, rules.plugins, rows.count
+        policy, count = rules.policy, rows.count
         sets = len(v.holder)
         is_set = np.arange(len(count)) < sets
         own, others = rows.queue == q, (rows.queue >= 0) & (rows.queue != q)
@@ -259,7 +259,7 @@ class Claims:
         out = [_Rule("itself", lets(of_holder(v.job == j, 0) > 0), lambda *_: "")]
         if p.job_polite[j]:
             out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
-        if not any(plugin.starving() for plugin in plugins):
+        if not rules.starving:
             out.append(_Rule("jobStarving", lets(count > 0), lambda *_: NOT_STARVING))
         left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
         under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
@@ -267,7 +267,7 @@ class Claims:
         few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
         short = budgeted & (of_holder(few.any(axis=1), 0) > 0)
         out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets, short & ~broken))
-        for plugin in plugins:
+        for plugin in rules.plugins:
             spared = plugin.spares(p)
             if spared is not None:
                 name = plugin.name
@@ -280,14 +280,11 @@ class Claims:
         grows = self.plan.of_jobs(p) > 0
         growing = of_holder((v.job >= 0) & np.append(grows, False)[v.job], 0) > 0
         out.append(_Rule("placed", lets(growing), lambda n, _: f"{_are(n)} of gangs that get more in this plan"))
-        voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
-        ranked = priorities(rules)
-        loose = any(plugin.takes_surplus_of_equals() for plugin in plugins)
-        lower = own & ((rows.priority < priority) & ranked | broken)
-        equal = own & ~lower & ((rows.priority == priority) | (not ranked)) & loose
-        if voices and not any(voices):
+        lower = own & ((rows.priority < priority) & rules.ranked | broken)
+        equal = own & ~lower & ((rows.priority == priority) | (not rules.ranked)) & rules.equals
+        if not rules.ends_gangs:
             out.append(_Rule("minimum", count, self._minimums, lower & ~broken))
-        not_lower = partial(self._priorities, q, priority, ranked)
+        not_lower = partial(self._priorities, q, priority)
         out.append(_Rule("priority", lets(own & ~lower & ~equal), not_lower, equal))
         if not policy.preempts:
             out.append(_Rule("preempt", lets(own), lambda *_: "the policy does not list action preempt"))
@@ -306,8 +303,7 @@ class Claims:
             out.append(_Rule("reclaim", lets(others), lambda *_: "the policy does not list action reclaim"))
         if deserved is None:
             return [*out, _Rule("deserved", lets(others), lambda *_: "no plugin of the policy entitles queues")]
-        shares = any(plugin.reclaims() for plugin in rules.plugins)
-        if not shares:
+        if not rules.reclaims:
             out.append(_Rule("reclaimable", lets(others), lambda *_: "enableReclaimable is off"))
         closed = others & ~p.queue_reclaimable[rows.queue]
         out.append(_Rule("queueReclaimable", lets(closed), self._not_reclaimable))
@@ -318,7 +314,7 @@ class Claims:
             out.append(_Rule("ownShare", lets(others), lambda *_: said))
         over = (p.queue_used > deserved) & rules.contended & self.rights.asks[j]
         lends = over.any(axis=1)
-        if rules.policy.reclaims and shares:
+        if rules.policy.reclaims and rules.reclaims:
             # of what a queue may give the guarantee keeps a part back, the share the rest
             went = np.zeros_like(p.queue_used)
             np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
@@ -389,9 +385,9 @@ class Claims:
     def _minimums(self, pods: int, held: Bools) -> str:
         return f"gang (enablePreemptable) keeps the minimum of {self._holders(held)}: {_pods(pods)}"
 
-    def _priorities(self, q: int, priority: int, ranked: bool, pods: int, _: Bools) -> str:
+    def _priorities(self, q: int, priority: int, pods: int, _: Bools) -> str:
         queue = self.index.queues[q]
-        if not ranked:
+        if not self.rules.ranked:
             return f"the policy knows no priorities: {_pods(pods)} of queue {queue} count as equal"
         return f"nobody of lower priority than {priority} in queue {queue} would do; {_are(pods)} not lower"
 

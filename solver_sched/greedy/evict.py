@@ -119,8 +119,8 @@ class _Evicting(Greedy):
         p, v, allowed, rules = self.problem, self.problem.victims, self.allowed, self.rules
         q = int(p.job_queue[j])
         if self.cause == PREEMPT:
-            higher = v.broken | (self.allowed.key[j] > self.allowed.held)
-            same = (self.allowed.key[j] == self.allowed.held) & ~v.broken & self.allowed.equals
+            higher = v.broken | (allowed.key[j] > allowed.held)
+            same = (allowed.key[j] == allowed.held) & ~v.broken & rules.equals
             holders = (v.queue == q) & (higher | same) & (v.job != j)
             self.may = self.open & allowed.preempt & holders[v.holder]
             self.ends = higher & allowed.ends_by_preempt

@@ -192,10 +192,10 @@ class Evictions:
 
     def on_node(self, n: int) -> list[tuple[int, Terms]]:
         """(set, pods that go) of the node."""
-        return [(s, self.gone(s)) for s in self._sets_on.get(n, ()) if self.gone(s).variables]
+        return [(s, self.gone(s)) for s in self._on_node.get(n, ()) if self.gone(s).variables]
 
     @cached_property
-    def _sets_on(self) -> dict[int, list[int]]:
+    def _on_node(self) -> dict[int, list[int]]:
         """Sets by node."""
         out: dict[int, list[int]] = defaultdict(list)
         for s, n in enumerate(self.problem.victims.node.tolist()):
@@ -244,7 +244,7 @@ class Evictions:
         for q, held, broken in sorted(kinds):
             of_queue = rights.claimants & (p.job_queue == q)
             higher = of_queue & (broken | (rights.key > held))
-            also = of_queue & ~higher & (rights.key == held) & rights.equals
+            also = of_queue & ~higher & (rights.key == held) & self.rules.equals
             holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
             rows = np.flatnonzero(holders[v.holder]).tolist()
             self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
