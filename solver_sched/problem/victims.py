@@ -6,7 +6,7 @@ a plugin protects and what an action may take is decided from these rows in `rig
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -104,15 +104,11 @@ class _Table:
         rows = self.rows
         h, queue = len(self.names), rows.queue[job.queue]
         self.names.append(job.key)
-        roles = self._roles(h, job, rows.minimum(job))
-        needed = max(
-            0,
-            rows.minimum(job) - len(job.succeeded),
-            sum(least for _, least, _ in self.roles[len(self.roles) - len(roles) :]),
-        )
-        broken = len(job.resident) < needed or any(
-            runs < least for _, least, runs in self.roles[len(self.roles) - len(roles) :]
-        )
+        roles = _roles(job, rows.minimum(job))
+        role_row = {role: len(self.roles) + i for i, role in enumerate(roles)}
+        self.roles += [(h, least, runs) for least, runs in roles.values()]
+        needed = max(0, rows.minimum(job) - len(job.succeeded), sum(least for least, _ in roles.values()))
+        broken = len(job.resident) < needed or any(runs < least for least, runs in roles.values())
         held = self._sum(job.resident)
         minimum_held = np.zeros_like(held)
         unit = -1
@@ -138,7 +134,7 @@ class _Table:
         )
         self.held.append(held)
         self.minimum_held.append(minimum_held)
-        self._sets(h, job, roles)
+        self._sets(h, job, role_row)
 
     def _sum(self, pods: Sequence[Pod]) -> Ints:
         return sum((self.rows.vector(pod) for pod in pods), np.zeros(self.rows.width, np.int64))
@@ -146,19 +142,6 @@ class _Table:
     def _stale(self, job: RunningJob) -> bool:
         latest = max([_created(job), *(max(pod.created, pod.started) for pod in job.resident)])
         return not job.terminating and self.now - latest >= STALE_SECONDS
-
-    def _roles(self, h: int, job: RunningJob, minimum: int) -> dict[str, int]:
-        """Row of each role whose minimum binds (plugins/gang.py)."""
-        wanted = job.group.min_task_member if job.group is not None else {}
-        out: dict[str, int] = {}
-        if wanted and sum(wanted.values()) <= minimum:
-            for role, least in sorted(wanted.items()):
-                if least > 0:
-                    out[role] = len(self.roles)
-                    done = sum(pod.role == role for pod in job.succeeded)
-                    running = sum(pod.role == role for pod in job.resident)
-                    self.roles.append((h, max(0, least - done), running))
-        return out
 
     def _sets(self, h: int, job: RunningJob, role_row: Mapping[str, int]) -> None:
         found: dict[tuple[object, ...], int] = {}
@@ -235,6 +218,15 @@ class _Table:
             member=member,
             blocks=np.zeros((0, 3), np.int64),
         )
+
+
+def _roles(job: RunningJob, minimum: int) -> dict[str, tuple[int, int]]:
+    """What must run and what runs of each role whose minimum binds (plugins/gang.py)."""
+    wanted = job.group.min_task_member if job.group is not None else {}
+    if sum(wanted.values()) > minimum:
+        return {}
+    done, running = (Counter(pod.role for pod in pods) for pods in (job.succeeded, job.resident))
+    return {role: (max(0, least - done[role]), running[role]) for role, least in sorted(wanted.items()) if least > 0}
 
 
 def _cooldown(pod: Pod) -> int:
