@@ -20,6 +20,7 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
+from solver_sched.problem.encode import DEFAULT_QUEUE, requests
 from solver_sched.rights import rights, takers
 from solver_sched.snapshot import Snapshot
 
@@ -219,18 +220,15 @@ class Claims:
 
     def _running(self) -> _Running:
         if self._rows is None:
-            p, v = self.problem, self.problem.victims
-            fixed = _fixed(self.snapshot, p, self.index)
-            column = np.array([row for row, _ in fixed], np.int64).reshape(-1, 4).T
-            count = np.ones(len(fixed), np.int64)
-            request = np.array([request for _, request in fixed], np.int64).reshape(-1, len(p.total))
+            v = self.problem.victims
+            fixed = _fixed(self.snapshot, self.index)
             self._rows = _Running(
-                holder=np.append(v.holder, column[0]),
-                queue=np.append(v.queue[v.holder], column[1]),
-                priority=np.append(v.priority[v.holder], column[2]),
-                node=np.append(v.node, column[3]),
-                count=np.append(v.count - self.gone, count),
-                request=np.concatenate([v.request, request]),
+                holder=np.append(v.holder, fixed.holder),
+                queue=np.append(v.queue[v.holder], fixed.queue),
+                priority=np.append(v.priority[v.holder], fixed.priority),
+                node=np.append(v.node, fixed.node),
+                count=np.append(v.count - self.gone, fixed.count),
+                request=np.concatenate([v.request, fixed.request]),
             )
         return self._rows
 
@@ -421,29 +419,25 @@ class Claims:
         return f"queue {self.index.queues[q]} {uses}, asks {plain(r, ask[r])} more: it may not reclaim"
 
 
-def _fixed(snapshot: Snapshot, problem: Problem, index: Index) -> list[tuple[tuple[int, int, int, int], Ints]]:
-    """(holder, queue, priority, node) and request of each running pod that is in no victim set: marked
-    `preemptable: false`, or of another scheduler (queue -1).
-    """
+def _fixed(snapshot: Snapshot, index: Index) -> _Running:
+    """Each running pod that is in no victim set: marked `preemptable: false`, or of another scheduler (queue -1)."""
     node_row = {name: n for n, name in enumerate(index.nodes)}
     queue_row = {name: q for q, name in enumerate(index.queues)}
     holder_row = {name: h for h, name in enumerate(index.holders)}
-    column = {name: r for r, name in enumerate(index.resources)}
     groups = {group.key: group for group in snapshot.groups}
-    ours, out = frozenset(snapshot.scheduler_names), []
+    ours, rows, pods = frozenset(snapshot.scheduler_names), [], []
     for pod in snapshot.pods:
         mine = pod.scheduler in ours
         if pod.node not in node_row or pod.finished or pod.terminating or (mine and pod.preemptable):
             continue
         group = groups.get(pod.group or "")
-        queue = (group.queue if group is not None else pod.queue) or "default"
+        queue = (group.queue if group is not None else pod.queue) or DEFAULT_QUEUE
         priority = pod.priority if group is None or group.priority is None else group.priority
-        request = np.zeros(len(problem.total), np.int64)
-        for name, amount in pod.needs.request:
-            request[column[name]] += amount
         at = queue_row.get(queue, -1) if mine else -1
-        out.append(((holder_row.get(pod.group or pod.key, -1), at, priority, node_row[pod.node]), request))
-    return out
+        rows.append((holder_row.get(pod.group or pod.key, -1), at, priority, node_row[pod.node]))
+        pods.append(pod)
+    holder, queues, priorities, nodes = np.array(rows, np.int64).reshape(-1, 4).T
+    return _Running(holder, queues, priorities, nodes, np.ones(len(pods), np.int64), requests(snapshot, index, pods))
 
 
 def _spared(plugin: str, pods: int, _: Bools) -> str:
