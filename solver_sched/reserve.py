@@ -15,9 +15,9 @@ from solver_sched.cluster.objects import Pod
 from solver_sched.greedy import start
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import ATTACH_PREFIX, RESERVED_PREFIX, Bools, Index, Ints, Plan, Problem
-from solver_sched.problem.encode import requests
 from solver_sched.problem.reservations import Reservation
 from solver_sched.problem.runtimes import NEVER, RunTimes
+from solver_sched.problem.vectors import requests
 from solver_sched.snapshot import Snapshot
 
 DEPTH = 32

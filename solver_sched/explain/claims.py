@@ -20,7 +20,8 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
-from solver_sched.problem.encode import DEFAULT_QUEUE, requests
+from solver_sched.problem.jobs import DEFAULT_QUEUE
+from solver_sched.problem.vectors import requests
 from solver_sched.rights import rights, takers
 from solver_sched.snapshot import Snapshot
 
