@@ -214,6 +214,7 @@ class Evictions:
         return out
 
     def _budgets(self) -> None:
+        """C13."""
         v = self.problem.victims
         for b, allowed in enumerate(v.allowed.tolist()):
             total = Terms()
@@ -222,6 +223,7 @@ class Evictions:
             at_most(self.model, total, allowed, ceiling=True)
 
     def _reclaim_room(self) -> None:
+        """C14."""
         for q in np.unique(self.problem.victims.queue).tolist():
             for r in range(len(self.problem.total)):
                 at_most(self.model, self.freed(q, r, RECLAIM), int(self.rights.room[q, r]), ceiling=True)
