@@ -119,7 +119,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
 
     equals = any(plugin.takes_surplus_of_equals() for plugin in plugins)
     ranks = _ranks(problem, policy, plugins, need, equals)
-    canonical = _canonical_minimum(problem, need, role_need)
+    canonical = minimum_among(problem, problem.set_count, need, role_need)
     values = _Values(problem, grain)
     whole = problem.job_held.copy()
     np.add.at(whole, problem.set_job, canonical[:, None] * problem.request[problem.set_shape])
@@ -228,18 +228,20 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: 
     )
 
 
-def _canonical_minimum(problem: Problem, need: Ints, role_need: Ints) -> Ints:
-    """(T,) the roles' needs first, then the task order, until the job's need is met."""
-    out = np.zeros_like(problem.set_count)
+def minimum_among(problem: Problem, count: Ints, need: Ints, role_need: Ints) -> Ints:
+    """(T,) of `count` pods of each set those that make up what the jobs lack: the roles' needs first, then the task
+    order.
+    """
+    out = np.zeros_like(count)
     left = need.copy()
     for o, missing in enumerate(role_need.tolist()):
         for t in np.flatnonzero(problem.set_role == o):
-            take = min(missing, int(problem.set_count[t]))
+            take = min(missing, int(count[t]))
             out[t] += take
             missing -= take
             left[problem.role_job[o]] -= take
     for t in np.flatnonzero(left[problem.set_job] > 0):
-        take = min(int(left[problem.set_job[t]]), int(problem.set_count[t] - out[t]))
+        take = min(int(left[problem.set_job[t]]), int(count[t] - out[t]))
         out[t] += take
         left[problem.set_job[t]] -= take
     return out
