@@ -202,6 +202,14 @@ class Evictions:
             out[n].append(s)
         return out
 
+    def potential(self, n: int) -> Ints:
+        """(R,) the most room that may be freed on the node."""
+        v, out = self.problem.victims, np.zeros_like(self.problem.total)
+        for s, gone in self.on_node(n):
+            most = sum(upper(var) * c for var, c in zip(gone.variables, gone.coefficients, strict=True))
+            out += min(int(v.count[s]), most) * v.request[s]
+        return out
+
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def freed(self, queue: int | None, resource: int, cause: int | None = None) -> Terms:
@@ -432,18 +440,3 @@ def _total(parts: Iterable[Terms]) -> Terms:
     for part in parts:
         out.extend(part)
     return out.collected()
-
-
-def potential(evictions: Evictions, node: int) -> Ints:
-    """(R,) the most room that may be freed on a node."""
-    p = evictions.problem
-    out: Ints = np.zeros(len(p.total), np.int64)
-    for s, terms in evictions.on_node(node):
-        out += (
-            min(
-                int(p.victims.count[s]),
-                sum(upper(var) * c for var, c in zip(terms.variables, terms.coefficients, strict=True)),
-            )
-            * p.victims.request[s]
-        )
-    return out
