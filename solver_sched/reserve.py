@@ -15,9 +15,9 @@ from solver_sched.cluster.objects import Pod
 from solver_sched.greedy import start
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import ATTACH_PREFIX, RESERVED_PREFIX, Bools, Index, Ints, Plan, Problem
-from solver_sched.problem.encode import requests
 from solver_sched.problem.reservations import Reservation
 from solver_sched.problem.runtimes import NEVER, RunTimes
+from solver_sched.problem.vectors import requests
 from solver_sched.snapshot import Snapshot
 
 DEPTH = 32
@@ -53,8 +53,7 @@ def _promised(problem: Problem, index: Index) -> frozenset[int]:
 
 def _blocked(problem: Problem, rules: Rules, plan: Plan, promised: frozenset[int]) -> list[int]:
     """Jobs that can start and do not in `plan`, by rank, then age; promised ones too: the solver may pass them by."""
-    placed = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min))
-    left = placed == 0
+    left = plan.of_jobs(problem) == 0
     left[list(promised)] = True
     rows = np.flatnonzero((rules.need > 0) & rules.demand.starts & left).tolist()
     return sorted(rows, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
@@ -91,7 +90,6 @@ class _Calendar:
         fixed = [name.startswith((ATTACH_PREFIX, RESERVED_PREFIX)) for name in problem.resources]
         self.fixed = np.array(fixed, bool)
         self.own = np.array([not name.startswith(RESERVED_PREFIX) for name in problem.resources], bool)
-        self.shared = _shared(rules)
 
     def reserve(self, j: int, *, promised: bool) -> Reservation | None:
         """The reservation of a blocked job, None if there is no time for it."""
@@ -127,7 +125,7 @@ class _Calendar:
     def _within_share(self) -> Bools:
         """(J,) whether the start of the job, or its next pod, is inside its queue's share now."""
         p, deserved = self.problem, self.rules.deserved
-        if not self.shared or deserved is None:
+        if not self.rules.shared or deserved is None:
             return np.ones(len(p.job_min), bool)
         ask = self.ask.copy()
         for t in reversed(range(len(p.set_job))):
@@ -147,7 +145,7 @@ class _Calendar:
     def _fit(self, j: int, there: Bools, t: int) -> Plan | None:
         """The minimum of the job on the nodes as they are at time `t`; None if it fits not, or not into its share."""
         deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
-        if self.shared and deserved is not None:
+        if self.rules.shared and deserved is not None:
             stays = there & (self.end > t) & (self.queue == q)
             use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]
             if ((use > deserved[q]) & self.rules.contended & (self.ask[j] > 0)).any():
@@ -173,11 +171,6 @@ class _Calendar:
             },
             frozenset(index.jobs[i] for i in np.flatnonzero(ahead).tolist()),
         )
-
-
-def _shared(rules: Rules) -> bool:
-    """Whether there are in-share levels (formulation.md 6)."""
-    return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
 
 
 def _queues_of(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> list[int]:

@@ -22,8 +22,7 @@ class Rights:
     minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
     open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
     over (Q, R): the queue holds more than its share. key (J,), held (H,): priorities of jobs and holders, as far as the
-    policy has any. equals: what runs above a minimum gives way to a job of equal priority. everywhere: also sets that
-    could help nobody are looked at.
+    policy has any. everywhere: also sets that could help nobody are looked at.
     """
 
     claimants: Bools
@@ -40,30 +39,25 @@ class Rights:
     over: Bools
     key: Ints
     held: Ints
-    equals: bool
     everywhere: bool = False
 
 
 def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     """The rights of all jobs that could start. `base`: a plan that evicts nobody; what it completes is not broken."""
     v, policy = problem.victims, rules.policy
-    starving = any(plugin.starving() for plugin in rules.plugins)
-    could = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & starving
-    placed = np.bincount(problem.set_job, weights=base.placed(problem), minlength=len(could)) > 0
-    completed = (v.job >= 0) & np.append(placed, False)[v.job]
-    may = starving & ~rules.spared & (~v.broken | (v.stale & ~completed))[v.holder]
-    has_open = np.bincount(v.holder[may], minlength=len(v.queue)) > 0
-    gone = np.bincount(v.holder[may], weights=v.count[may], minlength=len(v.queue)).astype(np.int64)
-    whole = gone == v.running
+    could = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & rules.starving
+    completed = (v.job >= 0) & np.append(base.of_jobs(problem) > 0, False)[v.job]
+    may = rules.starving & ~rules.spared & (~v.broken | (v.stale & ~completed))[v.holder]
+    has_open = v.of_holders(may) > 0
+    whole = v.of_holders(v.count * may) == v.running
 
     # preempt, holder by holder: the highest claimant of the queue that is not the holder itself
     held, key = _priority(rules, v.priority), _priority(rules, problem.job_priority)
     claimants = np.zeros_like(could)
     outright = np.zeros(len(v.queue), bool)
     by_surplus = np.zeros(len(v.queue), bool)
-    equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
     if policy.preempts:
-        loose = equals & ~v.broken & (v.running > v.minimum)
+        loose = rules.equals & ~v.broken & (v.running > v.minimum)
         for h in np.flatnonzero(has_open).tolist():
             mine = could & (problem.job_queue == v.queue[h])
             if v.job[h] >= 0:
@@ -79,8 +73,7 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     asks = _asked(problem) & rules.contended
     reclaim = np.zeros_like(may)
     room = np.zeros_like(problem.queue_used)
-    shared = rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
-    if policy.reclaims and shared and any(plugin.reclaims() for plugin in rules.plugins):
+    if policy.reclaims and rules.shared and rules.reclaims:
         assert rules.deserved is not None
         over = (problem.queue_used > rules.deserved) & rules.contended
         room = _beyond_share(problem, rules, has_open, whole)
@@ -91,12 +84,11 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
                 reclaim |= theirs
                 claimants |= jobs
 
-    voices = [said for plugin in rules.plugins if (said := plugin.ends_gangs()) is not None]
     return Rights(
         claimants=claimants,
         preempt=preempt,
         reclaim=reclaim,
-        ends_by_preempt=whole & outright & (any(voices) or not voices),
+        ends_by_preempt=whole & outright & rules.ends_gangs,
         ends_by_reclaim=whole,
         surplus=np.where(v.broken, v.running, v.running - v.minimum),
         role_surplus=np.where(v.broken[v.role_holder], v.role_running, v.role_running - v.role_min),
@@ -107,7 +99,6 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
         over=over,
         key=key,
         held=held,
-        equals=equals,
     )
 
 
@@ -118,7 +109,7 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
     """
     v = problem.victims
     out = plan.evicted(problem)
-    per_holder = np.bincount(v.holder, weights=out, minlength=len(v.queue)).astype(np.int64)
+    per_holder = v.of_holders(out)
     per_role = np.bincount(v.role[v.role >= 0], weights=out[v.role >= 0], minlength=len(v.role_min)).astype(np.int64)
     half = (per_holder > 0) & ~v.broken & (v.running - per_holder < v.minimum)
     half[v.role_holder[(per_role > 0) & (v.role_running - per_role < v.role_min)]] = True
@@ -137,7 +128,7 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
         out=np.append(plan.out[rest], table[:, 1]),
         cause=np.append(plan.cause[rest], table[:, 2]),
     )
-    open_pods = np.bincount(v.holder, weights=v.count, minlength=len(v.queue)).astype(np.int64)
+    open_pods = v.of_holders(v.count)
     running = np.where(half, open_pods, v.running)
     asked = (problem.set_count[:, None] * problem.request[problem.set_shape]).sum(axis=0)
     ends = whole.evicted(problem)
@@ -169,20 +160,15 @@ def takers(problem: Problem, rules: Rules, allowed: Rights, h: int, cause: int) 
     if cause == RECLAIM:
         lends: Bools = able & ~own & (allowed.asks & allowed.over[v.queue[h]]).any(axis=1)
         return lends
-    loose = v.running[h] > v.minimum[h] and any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
+    loose = v.running[h] > v.minimum[h] and rules.equals
     mine, theirs = _priority(rules, problem.job_priority), _priority(rules, v.priority)[h]
     gives: Bools = able & own & (v.broken[h] | (mine > theirs) | ((mine == theirs) & loose))
     return gives
 
 
-def priorities(rules: Rules) -> bool:
-    """Whether the policy knows priorities."""
-    return any(plugin.name == "priority" and plugin.conf.on("jobOrder") for plugin in rules.plugins)
-
-
 def _priority(rules: Rules, priority: Ints) -> Ints:
     """Priorities as far as the policy has any."""
-    return priority if priorities(rules) else np.zeros_like(priority)
+    return priority if rules.ranked else np.zeros_like(priority)
 
 
 def _asked(problem: Problem) -> Bools:
@@ -200,7 +186,7 @@ def _beyond_share(problem: Problem, rules: Rules, has_open: Bools, whole: Bools)
     assert rules.deserved is not None
     v, used = problem.victims, problem.queue_used
     fixed = problem.unit_count.copy()
-    spared = np.bincount(v.holder[rules.spared], minlength=len(v.queue)) > 0
+    spared = v.of_holders(rules.spared) > 0
     order: list[tuple[int, int, int, int]] = []
     for h in np.flatnonzero(has_open & whole & (v.unit_row >= 0)).tolist():
         order.append((1, int(rules.holder_rank[h]), int(v.unit_row[h]), 1))

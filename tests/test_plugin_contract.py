@@ -764,7 +764,7 @@ def evenly(avail: int, weight: list[int], floor: list[int], cap: list[int]) -> l
 
 
 original_fill = shares.water_fill
-original_canonical = combined._canonical_minimum
+original_minimum = combined.minimum_among
 original_scores = PLUGINS["nodeorder"].scores
 original_binpack = PLUGINS["binpack"].scores
 
@@ -795,7 +795,7 @@ FAULTS_NUMBERS: dict[str, tuple[Callable[[], object], Fault]] = {
     ),
     "roles not first in the minimum": (
         lambda: check_starts(("gang",), SEEDS),
-        patched(combined, "_canonical_minimum", lambda p, need, roles: original_canonical(p, need, roles * 0)),
+        patched(combined, "minimum_among", lambda p, count, need, roles: original_minimum(p, count, need, roles * 0)),
     ),
     "weights ignored": (lambda: check_shares("proportion", SEEDS), patched(shares, "water_fill", evenly)),
     "deserved beyond what is asked": (

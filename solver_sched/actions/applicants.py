@@ -12,8 +12,8 @@ from solver_sched.cluster.objects import Needs, Pod, PodGroup
 from solver_sched.plugins.rules import Rules
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, Index, Ints, Problem
-from solver_sched.problem.encode import age_limit
 from solver_sched.problem.entrance import Applicant, Entrance, Pool, QueueStand, QuotaStand, of_nodes, of_pods
+from solver_sched.problem.jobs import age_limit
 from solver_sched.problem.shares import real_capability
 from solver_sched.snapshot import Snapshot
 

@@ -86,9 +86,7 @@ class _Words:
 
     def __init__(self, problem: Problem, index: Index, rules: Rules, plan: Plan) -> None:
         self.problem, self.index, self.rules = problem, index, rules
-        self.gone = np.bincount(
-            problem.victims.holder[plan.victim], weights=plan.out, minlength=len(problem.victims.queue)
-        ).astype(np.int64)
+        self.gone = problem.victims.of_holders(plan.evicted(problem))
         self.left = problem.after(plan).queue_used
         self.given = plan.freed(problem)
         self.placed = np.zeros_like(problem.node_free)

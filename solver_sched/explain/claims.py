@@ -20,7 +20,9 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
-from solver_sched.rights import priorities, rights, takers
+from solver_sched.problem.jobs import DEFAULT_QUEUE
+from solver_sched.problem.vectors import requests
+from solver_sched.rights import rights, takers
 from solver_sched.snapshot import Snapshot
 
 NEVER = "its pods have preemptionPolicy Never"
@@ -102,7 +104,7 @@ class Claims:
         kept: list[dict[str, Any]] = []
         # what keeps everybody back is told also where others have taken all that could go
         first = NEVER if self.problem.job_polite[j] else ""
-        if not any(plugin.starving() for plugin in self.rules.plugins):
+        if not self.rules.starving:
             first = NOT_STARVING
         for rule, back in listed:
             held = near & (back > 0)
@@ -200,7 +202,7 @@ class Claims:
     def _left(self) -> Ints:
         """(H,) pods that run after the plan."""
         v = self.problem.victims
-        out: Ints = v.running - np.bincount(v.holder, weights=self.gone, minlength=len(v.queue)).astype(np.int64)
+        out: Ints = v.running - v.of_holders(self.gone)
         return out
 
     def _fits(self, may: Ints, want: Want, ask: Ints, q: int) -> int:
@@ -219,18 +221,15 @@ class Claims:
 
     def _running(self) -> _Running:
         if self._rows is None:
-            p, v = self.problem, self.problem.victims
-            fixed = _fixed(self.snapshot, p, self.index)
-            column = np.array([row for row, _ in fixed], np.int64).reshape(-1, 4).T
-            count = np.ones(len(fixed), np.int64)
-            request = np.array([request for _, request in fixed], np.int64).reshape(-1, len(p.total))
+            v = self.problem.victims
+            fixed = _fixed(self.snapshot, self.index)
             self._rows = _Running(
-                holder=np.append(v.holder, column[0]),
-                queue=np.append(v.queue[v.holder], column[1]),
-                priority=np.append(v.priority[v.holder], column[2]),
-                node=np.append(v.node, column[3]),
-                count=np.append(v.count - self.gone, count),
-                request=np.concatenate([v.request, request]),
+                holder=np.append(v.holder, fixed.holder),
+                queue=np.append(v.queue[v.holder], fixed.queue),
+                priority=np.append(v.priority[v.holder], fixed.priority),
+                node=np.append(v.node, fixed.node),
+                count=np.append(v.count - self.gone, fixed.count),
+                request=np.concatenate([v.request, fixed.request]),
             )
         return self._rows
 
@@ -241,7 +240,7 @@ class Claims:
         pods, the last those of the policy as a whole.
         """
         p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
-        policy, plugins, count = rules.policy, rules.plugins, rows.count
+        policy, count = rules.policy, rows.count
         sets = len(v.holder)
         is_set = np.arange(len(count)) < sets
         own, others = rows.queue == q, (rows.queue >= 0) & (rows.queue != q)
@@ -259,7 +258,7 @@ class Claims:
         out = [_Rule("itself", lets(of_holder(v.job == j, 0) > 0), lambda *_: "")]
         if p.job_polite[j]:
             out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
-        if not any(plugin.starving() for plugin in plugins):
+        if not rules.starving:
             out.append(_Rule("jobStarving", lets(count > 0), lambda *_: NOT_STARVING))
         left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
         under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
@@ -267,7 +266,7 @@ class Claims:
         few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
         short = budgeted & (of_holder(few.any(axis=1), 0) > 0)
         out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets, short & ~broken))
-        for plugin in plugins:
+        for plugin in rules.plugins:
             spared = plugin.spares(p)
             if spared is not None:
                 name = plugin.name
@@ -277,17 +276,14 @@ class Claims:
         grace = broken & (of_holder(v.stale, 1) == 0)
         out.append(_Rule("gracePeriod", lets(grace), self._in_grace))
         # C16: a job that loses a pod places none
-        grows = np.bincount(p.set_job, weights=self.plan.placed(p), minlength=len(p.job_queue)) > 0
+        grows = self.plan.of_jobs(p) > 0
         growing = of_holder((v.job >= 0) & np.append(grows, False)[v.job], 0) > 0
         out.append(_Rule("placed", lets(growing), lambda n, _: f"{_are(n)} of gangs that get more in this plan"))
-        voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
-        ranked = priorities(rules)
-        loose = any(plugin.takes_surplus_of_equals() for plugin in plugins)
-        lower = own & ((rows.priority < priority) & ranked | broken)
-        equal = own & ~lower & ((rows.priority == priority) | (not ranked)) & loose
-        if voices and not any(voices):
+        lower = own & ((rows.priority < priority) & rules.ranked | broken)
+        equal = own & ~lower & ((rows.priority == priority) | (not rules.ranked)) & rules.equals
+        if not rules.ends_gangs:
             out.append(_Rule("minimum", count, self._minimums, lower & ~broken))
-        not_lower = partial(self._priorities, q, priority, ranked)
+        not_lower = partial(self._priorities, q, priority)
         out.append(_Rule("priority", lets(own & ~lower & ~equal), not_lower, equal))
         if not policy.preempts:
             out.append(_Rule("preempt", lets(own), lambda *_: "the policy does not list action preempt"))
@@ -306,8 +302,7 @@ class Claims:
             out.append(_Rule("reclaim", lets(others), lambda *_: "the policy does not list action reclaim"))
         if deserved is None:
             return [*out, _Rule("deserved", lets(others), lambda *_: "no plugin of the policy entitles queues")]
-        shares = any(plugin.reclaims() for plugin in rules.plugins)
-        if not shares:
+        if not rules.reclaims:
             out.append(_Rule("reclaimable", lets(others), lambda *_: "enableReclaimable is off"))
         closed = others & ~p.queue_reclaimable[rows.queue]
         out.append(_Rule("queueReclaimable", lets(closed), self._not_reclaimable))
@@ -318,7 +313,7 @@ class Claims:
             out.append(_Rule("ownShare", lets(others), lambda *_: said))
         over = (p.queue_used > deserved) & rules.contended & self.rights.asks[j]
         lends = over.any(axis=1)
-        if rules.policy.reclaims and shares:
+        if rules.policy.reclaims and rules.reclaims:
             # of what a queue may give the guarantee keeps a part back, the share the rest
             went = np.zeros_like(p.queue_used)
             np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
@@ -389,9 +384,9 @@ class Claims:
     def _minimums(self, pods: int, held: Bools) -> str:
         return f"gang (enablePreemptable) keeps the minimum of {self._holders(held)}: {_pods(pods)}"
 
-    def _priorities(self, q: int, priority: int, ranked: bool, pods: int, _: Bools) -> str:
+    def _priorities(self, q: int, priority: int, pods: int, _: Bools) -> str:
         queue = self.index.queues[q]
-        if not ranked:
+        if not self.rules.ranked:
             return f"the policy knows no priorities: {_pods(pods)} of queue {queue} count as equal"
         return f"nobody of lower priority than {priority} in queue {queue} would do; {_are(pods)} not lower"
 
@@ -425,29 +420,25 @@ class Claims:
         return f"queue {self.index.queues[q]} {uses}, asks {plain(r, ask[r])} more: it may not reclaim"
 
 
-def _fixed(snapshot: Snapshot, problem: Problem, index: Index) -> list[tuple[tuple[int, int, int, int], Ints]]:
-    """(holder, queue, priority, node) and request of each running pod that is in no victim set: marked
-    `preemptable: false`, or of another scheduler (queue -1).
-    """
+def _fixed(snapshot: Snapshot, index: Index) -> _Running:
+    """Each running pod that is in no victim set: marked `preemptable: false`, or of another scheduler (queue -1)."""
     node_row = {name: n for n, name in enumerate(index.nodes)}
     queue_row = {name: q for q, name in enumerate(index.queues)}
     holder_row = {name: h for h, name in enumerate(index.holders)}
-    column = {name: r for r, name in enumerate(index.resources)}
     groups = {group.key: group for group in snapshot.groups}
-    ours, out = frozenset(snapshot.scheduler_names), []
+    ours, rows, pods = frozenset(snapshot.scheduler_names), [], []
     for pod in snapshot.pods:
         mine = pod.scheduler in ours
         if pod.node not in node_row or pod.finished or pod.terminating or (mine and pod.preemptable):
             continue
         group = groups.get(pod.group or "")
-        queue = (group.queue if group is not None else pod.queue) or "default"
+        queue = (group.queue if group is not None else pod.queue) or DEFAULT_QUEUE
         priority = pod.priority if group is None or group.priority is None else group.priority
-        request = np.zeros(len(problem.total), np.int64)
-        for name, amount in pod.needs.request:
-            request[column[name]] += amount
         at = queue_row.get(queue, -1) if mine else -1
-        out.append(((holder_row.get(pod.group or pod.key, -1), at, priority, node_row[pod.node]), request))
-    return out
+        rows.append((holder_row.get(pod.group or pod.key, -1), at, priority, node_row[pod.node]))
+        pods.append(pod)
+    holder, queues, priorities, nodes = np.array(rows, np.int64).reshape(-1, 4).T
+    return _Running(holder, queues, priorities, nodes, np.ones(len(pods), np.int64), requests(snapshot, index, pods))
 
 
 def _spared(plugin: str, pods: int, _: Bools) -> str:

@@ -50,7 +50,7 @@ class _Evicting(Greedy):
         self.surplus, self.role_surplus = self.allowed.surplus.copy(), self.allowed.role_surplus.copy()
         self.budget, self.room = np.maximum(v.allowed, 0), self.allowed.room.copy()
         # a job that places pods loses none (C16); a remainder that may be completed is left alone
-        placed = np.bincount(problem.set_job, weights=begun.placed(problem), minlength=len(rules.need)) > 0
+        placed = begun.of_jobs(problem) > 0
         spared = np.append(placed, False)[v.job] | (v.broken & np.append(rules.demand.starts, False)[v.job])
         self.open = self.allowed.open & ~spared[v.holder]
         order = np.lexsort(
@@ -119,8 +119,8 @@ class _Evicting(Greedy):
         p, v, allowed, rules = self.problem, self.problem.victims, self.allowed, self.rules
         q = int(p.job_queue[j])
         if self.cause == PREEMPT:
-            higher = v.broken | (self.allowed.key[j] > self.allowed.held)
-            same = (self.allowed.key[j] == self.allowed.held) & ~v.broken & self.allowed.equals
+            higher = v.broken | (allowed.key[j] > allowed.held)
+            same = (allowed.key[j] == allowed.held) & ~v.broken & rules.equals
             holders = (v.queue == q) & (higher | same) & (v.job != j)
             self.may = self.open & allowed.preempt & holders[v.holder]
             self.ends = higher & allowed.ends_by_preempt

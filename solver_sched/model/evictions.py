@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -193,13 +194,21 @@ class Evictions:
         """(set, pods that go) of the node."""
         return [(s, self.gone(s)) for s in self._on_node.get(n, ()) if self.gone(s).variables]
 
-    @property
+    @cached_property
     def _on_node(self) -> dict[int, list[int]]:
-        if not hasattr(self, "_nodes"):
-            self._nodes: dict[int, list[int]] = defaultdict(list)
-            for s, n in enumerate(self.problem.victims.node.tolist()):
-                self._nodes[n].append(s)
-        return self._nodes
+        """Sets by node."""
+        out: dict[int, list[int]] = defaultdict(list)
+        for s, n in enumerate(self.problem.victims.node.tolist()):
+            out[n].append(s)
+        return out
+
+    def potential(self, n: int) -> Ints:
+        """(R,) the most room that may be freed on the node."""
+        v, out = self.problem.victims, np.zeros_like(self.problem.total)
+        for s, gone in self.on_node(n):
+            most = sum(upper(var) * c for var, c in zip(gone.variables, gone.coefficients, strict=True))
+            out += min(int(v.count[s]), most) * v.request[s]
+        return out
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -213,6 +222,7 @@ class Evictions:
         return out
 
     def _budgets(self) -> None:
+        """C13."""
         v = self.problem.victims
         for b, allowed in enumerate(v.allowed.tolist()):
             total = Terms()
@@ -221,6 +231,7 @@ class Evictions:
             at_most(self.model, total, allowed, ceiling=True)
 
     def _reclaim_room(self) -> None:
+        """C14."""
         for q in np.unique(self.problem.victims.queue).tolist():
             for r in range(len(self.problem.total)):
                 at_most(self.model, self.freed(q, r, RECLAIM), int(self.rights.room[q, r]), ceiling=True)
@@ -243,7 +254,7 @@ class Evictions:
         for q, held, broken in sorted(kinds):
             of_queue = rights.claimants & (p.job_queue == q)
             higher = of_queue & (broken | (rights.key > held))
-            also = of_queue & ~higher & (rights.key == held) & rights.equals
+            also = of_queue & ~higher & (rights.key == held) & self.rules.equals
             holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
             rows = np.flatnonzero(holders[v.holder]).tolist()
             self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
@@ -431,18 +442,3 @@ def _total(parts: Iterable[Terms]) -> Terms:
     for part in parts:
         out.extend(part)
     return out.collected()
-
-
-def potential(evictions: Evictions, node: int) -> Ints:
-    """(R,) the most room that may be freed on a node."""
-    p = evictions.problem
-    out: Ints = np.zeros(len(p.total), np.int64)
-    for s, terms in evictions.on_node(node):
-        out += (
-            min(
-                int(p.victims.count[s]),
-                sum(upper(var) * c for var, c in zip(terms.variables, terms.coefficients, strict=True)),
-            )
-            * p.victims.request[s]
-        )
-    return out

@@ -30,7 +30,6 @@ INTEGRAL = 1e-6
 ROUNDED = 1e-9
 TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: GLOP's default tolerances."""
-INFINITE = 2**62
 PRICED_OUT, PRICED_IN, PRICINGS = 1e-6, 4, 4
 ROUNDS = 5
 GAP = 2e-5
@@ -64,9 +63,8 @@ class Guided:
         self._solver = pywraplp.Solver.CreateSolver("GLOP")
         self._columns: list[pywraplp.Variable] = []
         self._duals: list[pywraplp.Constraint] = []
-        self._rows: list[tuple[Ints, Ints, int, int]] = []
+        self._rows: list[mip.Row] = []
         self._domain = np.zeros((0, 2), np.int64)
-        self._objective: list[int] = []
         self._placement = floor.placement
         self._nodes = self._nodes_of(floor)
         self._admissions = np.array(
@@ -100,28 +98,15 @@ class Guided:
 
     def _sync(self) -> None:
         """Bring columns, bounds and rows up to the model."""
-        proto, solver = self._model.proto, self._solver
-        domain = np.array([(v.domain[0], v.domain[1]) for v in proto.variables], np.int64).reshape(-1, 2)
+        domain = mip.domains(self._model)
         known = len(self._columns)
         for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
             self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
-        self._columns += [solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
+        self._columns += [self._solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
         self._domain = domain
-        for at_row in range(len(self._rows), len(proto.constraints)):
-            linear = proto.constraints[at_row].linear
-            listed: Ints = np.array(linear.vars, np.int64)
-            indices, at = np.unique(listed, return_inverse=True)
-            values: Ints = np.zeros(len(indices), np.int64)
-            np.add.at(values, at.reshape(-1), np.array(linear.coeffs, np.int64))
-            low, high = int(linear.domain[0]), int(linear.domain[1])
-            self._rows.append((indices, values, low, high))
-            row = solver.Constraint(
-                float(low) if low > -INFINITE else -solver.infinity(),
-                float(high) if high < INFINITE else solver.infinity(),
-            )
-            self._duals.append(row)
-            for index, value in zip(indices.tolist(), values.tolist(), strict=True):
-                row.SetCoefficient(self._columns[index], value)
+        for row in mip.rows(self._model, len(self._rows)):
+            self._rows.append(row)
+            self._duals.append(mip.add_row(self._solver, self._columns, row))
 
     def relax(self, objective: Terms) -> Relaxed | None:
         """The level without integrality; None if GLOP does not solve it."""
@@ -174,7 +159,7 @@ class Guided:
                 self._columns.append(self._solver.NumVar(0.0, float(place.limit[s, c]), ""))
                 for row, coefficient in column:
                     indices, values, low, high = self._rows[row]
-                    self._rows[row] = (np.append(indices, var.index), np.append(values, coefficient), low, high)
+                    self._rows[row] = mip.Row(np.append(indices, var.index), np.append(values, coefficient), low, high)
                     self._duals[row].SetCoefficient(self._columns[-1], coefficient)
                 self._nodes[self._node_row[c]].append(var.index)
                 self._domain = np.vstack([self._domain, [0, int(place.limit[s, c])]])
@@ -228,26 +213,21 @@ class Guided:
             (open_again if is_free else held)[of_node] = True
         held = (held & ~open_again) | admitted
         value = np.clip(rounded, self._domain[:, 0], self._domain[:, 1])
-        part = mip.Rows(np.flatnonzero(~held))
+        rows: list[mip.Row] = []
         for indices, coefficients, low, high in self._rows:
             fixed = held[indices]
             rest = int((coefficients[fixed] * value[indices[fixed]]).sum()) if fixed.any() else 0
             if fixed.all():
                 if not low <= rest <= high:
                     return Repaired(None, 0.0)
-            elif low > -INFINITE or high < INFINITE:
-                part.add(
-                    indices[~fixed],
-                    coefficients[~fixed],
-                    low - rest if low > -INFINITE else low,
-                    high - rest if high < INFINITE else high,
-                )
+            elif low > -mip.INFINITE or high < mip.INFINITE:
+                low = low - rest if low > -mip.INFINITE else low
+                high = high - rest if high < mip.INFINITE else high
+                rows.append(mip.Row(indices[~fixed], coefficients[~fixed], low, high))
         began = time.perf_counter()
-        goal = np.zeros(len(rounded), np.int64)
-        np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)
-        found = part.maximise(goal, self._domain, seconds, GAP)
+        found = mip.Part(np.flatnonzero(~held), rows).maximise(objective, self._domain, seconds, GAP)
         effort = time.perf_counter() - began
-        if found is None:
+        if found.solution is None:
             return Repaired(None, effort)
-        value[part.columns] = found
+        value[~held] = found.solution
         return Repaired(value.tolist(), effort)

@@ -77,7 +77,7 @@ class Ledger:
             assert usable is not None
             self.evictions = Evictions(self.model, self.int_var, problem, rules, rights, usable)
         self.classes = job_classes(problem, rules, self.evictions.touched if self.evictions is not None else ())
-        self.owned = _shared(rules)
+        self.owned = rules.shared
         self.terms = [self._class_terms(cls) for cls in self.classes]
         self._of_queue: dict[int, list[tuple[JobClass, ClassTerms]]] = defaultdict(list)
         for cls, terms in zip(self.classes, self.terms, strict=True):
@@ -620,11 +620,6 @@ def _raise_to(give: Ints, most: Ints, at: Ints, total: int) -> None:
     for i in at:
         while give[at].sum() < total and give[i] < most[i]:
             give[i] += 1
-
-
-def _shared(rules: Rules) -> bool:
-    """More than one queue asks for a contended resource; alone, a queue's share is all there is."""
-    return rules.deserved is not None and bool(((rules.demand.ask > 0).sum(axis=0)[rules.contended] > 1).any())
 
 
 def _sum(*parts: Terms) -> Terms:

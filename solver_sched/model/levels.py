@@ -34,7 +34,7 @@ CLOSE_ENOUGH = 5e-4
 CHEAP = 0.02
 """Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
 NEVER = -(2**62)
-"""Left side of a row that no longer binds."""
+"""Below every value: a row that no longer binds, a value that any solution reaches."""
 WALL_LIMIT = " (wall limit)"
 GRACE_FACTOR, GRACE_EXTRA = 1.5, 1.0
 """After this many budgets and seconds the levels left get not even the bound of their relaxation: the worker would be
@@ -176,14 +176,10 @@ class Search:
         status = "UNKNOWN" if best is None else "OPTIMAL" if best == bound else "FEASIBLE"
         if best is None:
             best = 0
-        result = LevelResult(
-            name, best, bound, status + (WALL_LIMIT if walled else ""), time.perf_counter() - began, effort, unit
-        )
+        seconds = time.perf_counter() - began
+        result = LevelResult(name, best, bound, status + (WALL_LIMIT if walled else ""), seconds, effort, unit)
         self.spent += effort
-        self.levels_left = max(1, self.levels_left - 1)
-        self.results.append(result)
-        self._objectives.append(objective if objective.variables else None)
-        self.spans.append(objective.span())
+        self._record(result, objective)
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
@@ -204,8 +200,11 @@ class Search:
             return
         self.owed.append((name, objective, len(self.model.proto.constraints)))
         self.lock(objective, relaxed.reached)
-        self.results.append(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began))
-        self._objectives.append(objective)
+        self._record(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began), objective)
+
+    def _record(self, result: LevelResult, objective: Terms) -> None:
+        self.results.append(result)
+        self._objectives.append(objective if objective.variables else None)
         self.spans.append(objective.span())
         self.levels_left = max(1, self.levels_left - 1)
 
@@ -215,7 +214,7 @@ class Search:
         owed, self.owed = self.owed, []
         relaxed, effort = self.guided.relax(objective), 0.0
         if relaxed is not None:
-            found = self.guided.repair(objective, relaxed, -(2**62), self._allowance(best_effort=False))
+            found = self.guided.repair(objective, relaxed, NEVER, self._allowance(best_effort=False))
             effort = found.effort
             if found.solution is not None and self._accept(found.solution):
                 return effort, relaxed.bound

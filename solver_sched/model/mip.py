@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
@@ -28,6 +29,32 @@ INFINITE = 2**62
 EXACT = 2**53
 
 
+class Row(NamedTuple):
+    """low <= sum of coefficient x variable <= high, every variable once; beyond INFINITE no limit."""
+
+    indices: Ints
+    coefficients: Ints
+    low: int
+    high: int
+
+
+def rows(model: cp_model.CpModel, first: int = 0) -> Iterator[Row]:
+    """The rows of a model from the `first` on, which must all be linear."""
+    constraints = model.proto.constraints
+    for at in range(first, len(constraints)):
+        linear = constraints[at].linear
+        listed: Ints = np.array(linear.vars, np.int64)
+        indices, column = np.unique(listed, return_inverse=True)
+        coefficients: Ints = np.zeros(len(indices), np.int64)
+        np.add.at(coefficients, column.reshape(-1), np.array(linear.coeffs, np.int64))
+        yield Row(indices, coefficients, int(linear.domain[0]), int(linear.domain[1]))
+
+
+def domains(model: cp_model.CpModel) -> Ints:
+    """(variables, 2) smallest and largest value."""
+    return np.array([(v.domain[0], v.domain[1]) for v in model.proto.variables], np.int64).reshape(-1, 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A solution that keeps every row exactly, or None, and an upper bound on the objective, or None."""
@@ -38,117 +65,81 @@ class Answer:
 
 def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answer:
     """Maximise `objective` over the linear rows of `model` (which must have no others)."""
-    proto = model.proto
-    if any(max(abs(v.domain[0]), abs(v.domain[1])) > EXACT for v in proto.variables):
+    domain = domains(model)
+    if (np.abs(domain) > EXACT).any():
         return Answer(None, None)  # beyond what a double holds exactly
-    copy = mathopt.Model()
-    columns = [copy.add_variable(lb=v.domain[0], ub=v.domain[1], is_integer=True) for v in proto.variables]
-    rows: list[tuple[Sequence[int], Sequence[int], int, int]] = []
-    for constraint in proto.constraints:
-        linear = constraint.linear
-        low, high = linear.domain[0], linear.domain[1]
-        rows.append((list(linear.vars), list(linear.coeffs), low, high))
-        row = copy.add_linear_constraint(
-            lb=float(low) if low > -INFINITE else -math.inf, ub=float(high) if high < INFINITE else math.inf
-        )
-        for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
-            row.set_coefficient(columns[index], row.get_coefficient(columns[index]) + coefficient)
-    copy.objective.is_maximize = True
-    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
-        column = columns[variable.index]
-        copy.objective.set_linear_coefficient(column, copy.objective.get_linear_coefficient(column) + coefficient)
-    result = mathopt.solve(
-        copy,
-        mathopt.SolverType.HIGHS,
-        params=mathopt.SolveParameters(
-            time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=0.0, absolute_gap_tolerance=0.5
-        ),
-    )
-    bound: int | None = None
-    dual = result.best_objective_bound()
-    if math.isfinite(dual):
-        bound = objective.constant + math.floor(dual + TOLERANCE * max(1.0, abs(dual)))
-    if not result.has_primal_feasible_solution():
-        return Answer(None, bound)
-    values = result.variable_values(columns)
-    solution = [round(value) for value in values]
-    exact = all(
-        low <= sum(c * solution[i] for i, c in zip(indices, coefficients, strict=True)) <= high
-        for indices, coefficients, low, high in rows
-    )
-    return Answer(solution if exact else None, bound)
+    return Part(np.arange(len(domain)), rows(model)).maximise(objective, domain, seconds)
 
 
-class Rows:
-    """An integer program in arrays: some columns of a larger one, and rows on them.
+class Part:
+    """An integer program on some columns of a larger one: `columns` (M,) their indices there, ascending."""
 
-    `columns` (M,): their indices there; rows name columns by these.
-    """
-
-    def __init__(self, columns: Ints) -> None:
+    def __init__(self, columns: Ints, listed: Iterable[Row]) -> None:
         self.columns = columns
-        self._at = {index: i for i, index in enumerate(columns.tolist())}
-        self._rows: list[tuple[Ints, Ints, int, int]] = []
+        self._rows = [row._replace(indices=np.searchsorted(columns, row.indices)) for row in listed]
 
-    def add(self, indices: Ints, coefficients: Ints, low: int, high: int) -> None:
-        """low <= sum of coefficient x variable <= high."""
-        columns = np.array([self._at[index] for index in indices.tolist()], np.int64)
-        self._rows.append((columns, coefficients, low, high))
-
-    def maximise(self, objective: Ints, domain: Ints, seconds: float, gap: float) -> Ints | None:
-        """(M,) the best solution that HiGHS finds and that keeps every row exactly. `objective` and `domain` (.., 2) by
-        index of the larger program; `gap` relative.
+    def maximise(self, objective: Terms, domain: Ints, seconds: float, gap: float = 0.0) -> Answer:
+        """The best values of `columns` that HiGHS finds. `objective` is in variables of the larger program, of which
+        those outside count nothing, `domain` (.., 2) by their index; `gap` is relative.
         """
-        proto = model_pb2.ModelProto()
-        count = len(self.columns)
-        proto.variables.ids.extend(range(count))
-        proto.variables.lower_bounds.extend(domain[self.columns, 0].astype(float).tolist())
-        proto.variables.upper_bounds.extend(domain[self.columns, 1].astype(float).tolist())
-        proto.variables.integers.extend([True] * count)
-        worth = objective[self.columns]
+        inside, count = domain[self.columns], len(self.columns)
+        goal = np.zeros(len(domain), np.int64)
+        np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)
+        worth = goal[self.columns]
         counted = np.flatnonzero(worth)
+        proto = model_pb2.ModelProto()
+        proto.variables.ids.extend(range(count))
+        proto.variables.lower_bounds.extend(inside[:, 0].astype(float).tolist())
+        proto.variables.upper_bounds.extend(inside[:, 1].astype(float).tolist())
+        proto.variables.integers.extend([True] * count)
         proto.objective.maximize = True
         proto.objective.linear_coefficients.ids.extend(counted.tolist())
         proto.objective.linear_coefficients.values.extend(worth[counted].astype(float).tolist())
         proto.linear_constraints.ids.extend(range(len(self._rows)))
         matrix = proto.linear_constraint_matrix
-        for row, (columns, coefficients, low, high) in enumerate(self._rows):
+        for at, (columns, coefficients, low, high) in enumerate(self._rows):
             proto.linear_constraints.lower_bounds.append(float(low) if low > -INFINITE else -math.inf)
             proto.linear_constraints.upper_bounds.append(float(high) if high < INFINITE else math.inf)
-            order = np.argsort(columns)
-            matrix.row_ids.extend([row] * len(columns))
-            matrix.column_ids.extend(columns[order].tolist())
-            matrix.coefficients.extend(coefficients[order].astype(float).tolist())
-        limits = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=gap)
+            matrix.row_ids.extend([at] * len(columns))
+            matrix.column_ids.extend(columns.tolist())
+            matrix.coefficients.extend(coefficients.astype(float).tolist())
+        limits = mathopt.SolveParameters(
+            time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=gap, absolute_gap_tolerance=0.5
+        )
         result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=limits)
+        bound: int | None = None
+        dual = result.best_objective_bound()
+        if math.isfinite(dual):
+            bound = objective.constant + math.floor(dual + TOLERANCE * max(1.0, abs(dual)))
         if not result.has_primal_feasible_solution():
-            return None
-        values = result.variable_values()
+            return Answer(None, bound)
         out = np.zeros(count, np.int64)
-        for variable, value in values.items():
+        for variable, value in result.variable_values().items():
             out[variable.id] = round(value)
-        exact = all(
+        kept = all(
             low <= int((coefficients * out[columns]).sum()) <= high for columns, coefficients, low, high in self._rows
         )
-        inside = (out >= domain[self.columns, 0]) & (out <= domain[self.columns, 1])
-        return out if exact and bool(inside.all()) else None
+        kept &= bool(((out >= inside[:, 0]) & (out <= inside[:, 1])).all())
+        return Answer(out.tolist() if kept else None, bound)
+
+
+def add_row(solver: pywraplp.Solver, columns: Sequence[pywraplp.Variable], row: Row) -> pywraplp.Constraint:
+    """Bring a row into a GLOP model with a column per variable."""
+    out = solver.Constraint(
+        float(row.low) if row.low > -INFINITE else -solver.infinity(),
+        float(row.high) if row.high < INFINITE else solver.infinity(),
+    )
+    for index, coefficient in zip(row.indices.tolist(), row.coefficients.tolist(), strict=True):
+        out.SetCoefficient(columns[index], coefficient)
+    return out
 
 
 def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:
     """Maximise an objective over the linear relaxation with GLOP: (solved, solver, a column per variable)."""
     solver = pywraplp.Solver.CreateSolver("GLOP")
-    columns = [solver.NumVar(v.domain[0], v.domain[1], "") for v in model.proto.variables]
-    for constraint in model.proto.constraints:
-        linear = constraint.linear
-        low, high = linear.domain[0], linear.domain[1]
-        row = solver.Constraint(
-            float(low) if low > -INFINITE else -solver.infinity(), float(high) if high < INFINITE else solver.infinity()
-        )
-        summed: dict[int, int] = {}
-        for index, coefficient in zip(linear.vars, linear.coeffs, strict=True):
-            summed[index] = summed.get(index, 0) + coefficient
-        for index, coefficient in summed.items():
-            row.SetCoefficient(columns[index], coefficient)
+    columns = [solver.NumVar(float(low), float(high), "") for low, high in domains(model).tolist()]
+    for row in rows(model):
+        add_row(solver, columns, row)
     goal = solver.Objective()
     for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
         column = columns[variable.index]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver_sched.model.evictions import potential
 from solver_sched.model.linear import Terms, at_most, total, upper, weighted
 from solver_sched.model.packing import Bin, Cut, Packing, maximal_patterns
 from solver_sched.problem.arrays import AtMostOne, DomainRule, Exclude, Ints, Require, SpreadRule
@@ -90,8 +89,9 @@ class Placement:
         wanted = self._wanted()
         out = np.zeros((len(p.request), len(p.class_size)), np.int64)
         room = p.class_free.copy()
-        for c in self.node_of:
-            room[c] += potential(self.evictions, self.node_of[c]) if self.evictions is not None else 0
+        if self.evictions is not None:
+            for c, n in self.node_of.items():
+                room[c] += self.evictions.potential(n)
         for s, request in enumerate(p.request):
             if wanted[s] <= 0 or not len(p.class_size):
                 continue

@@ -34,7 +34,7 @@ class Gang(Plugin):
         if not self.conf.on("jobReady"):
             return
         placed = plan.placed(problem)
-        new = np.bincount(problem.set_job, weights=placed, minlength=len(problem.job_min)).astype(np.int64)
+        new = plan.of_jobs(problem)
         waiting = waiting_for_backfill(problem, self.policy.places(best_effort=True))
         for j in np.flatnonzero(new):
             have = int(problem.job_ready[j] + new[j] + waiting[j])
@@ -50,7 +50,7 @@ class Gang(Plugin):
         if not self.conf.on("preemptable") or self.policy.on("drf", "preemptable"):
             return
         v = problem.victims
-        gone = np.bincount(v.holder, weights=plan.evicted(problem, PREEMPT), minlength=len(v.queue))
+        gone = v.of_holders(plan.evicted(problem, PREEMPT))
         for h in np.flatnonzero((gone == v.running) & (v.minimum > 0) & ~v.broken).tolist():
             message = f"holder {h}: a gang of {v.running[h]} is preempted whole, and only surplus may be"
             yield Violation(self.name, message, queue=int(v.queue[h]))

@@ -48,6 +48,9 @@ class Rules:
     canonical (T,): pods of the set in the canonical minimum. start_value (J,), pod_value (T,), unit_value (U,),
     victim_value (V,) of one pod. spared (V,): a plugin keeps the set from going.
     worth (T,): pieces of growth worth. age (J,): 0..15, oldest highest.
+    ranked: some plugin orders jobs. starving, reclaims, ends_gangs, equals: whether a job without its minimum may make
+    others give way; shares give a right to take from other queues; preempt may end a gang whole; what runs above a
+    minimum gives way to a job of the same priority.
     """
 
     policy: Policy
@@ -77,6 +80,16 @@ class Rules:
     worth: tuple[tuple[Worth, ...], ...]
     age: Ints
     scores: NodeScores
+    ranked: bool
+    starving: bool
+    reclaims: bool
+    ends_gangs: bool
+    equals: bool
+
+    @property
+    def shared(self) -> bool:
+        """Several queues ask for a same contended resource; alone, a queue's share is all there is (formulation 6)."""
+        return self.deserved is not None and bool(((self.demand.ask > 0).sum(axis=0)[self.contended] > 1).any())
 
 
 def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
@@ -104,8 +117,9 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
 
-    ranks = _ranks(problem, policy, plugins, need)
-    canonical = _canonical_minimum(problem, need, role_need)
+    equals = any(plugin.takes_surplus_of_equals() for plugin in plugins)
+    ranks = _ranks(problem, policy, plugins, need, equals)
+    canonical = minimum_among(problem, problem.set_count, need, role_need)
     values = _Values(problem, grain)
     whole = problem.job_held.copy()
     np.add.at(whole, problem.set_job, canonical[:, None] * problem.request[problem.set_shape])
@@ -113,6 +127,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     pod_value = values.of(problem.request)[problem.set_shape]
     age = _age(problem, wanted)
     fair = any(plugin.share_bands(problem) for plugin in plugins)
+    voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
     return Rules(
         policy=policy,
         plugins=plugins,
@@ -141,6 +156,11 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         worth=_growth_worth(problem, canonical, start_value, pod_value, age, fair),
         age=age,
         scores=_scores(problem, plugins),
+        ranked=any(plugin.rank(problem) is not None for plugin in plugins),
+        starving=any(plugin.starving() for plugin in plugins),
+        reclaims=any(plugin.reclaims() for plugin in plugins),
+        ends_gangs=any(voices) or not voices,
+        equals=equals,
     )
 
 
@@ -174,7 +194,7 @@ class _Ranks(NamedTuple):
     surplus: Ints
 
 
-def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints) -> _Ranks:
+def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints, equals: bool) -> _Ranks:
     """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit.
 
     A job that has started waits no more: else what it had to give up would come back to it as growth.
@@ -189,7 +209,7 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: 
     steps = {*own, *((p, 0) for p in holders)}
     v = problem.victims
     loose = (~v.broken & (v.running > v.minimum)).tolist()
-    if policy.preempts and any(plugin.takes_surplus_of_equals() for plugin in plugins):
+    if policy.preempts and equals:
         steps |= {(p, -1) for p, apart in zip(holders, loose, strict=True) if apart}
     pairs = sorted(steps, reverse=True)
     row = {pair: d for d, pair in enumerate(pairs)}
@@ -208,18 +228,20 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: 
     )
 
 
-def _canonical_minimum(problem: Problem, need: Ints, role_need: Ints) -> Ints:
-    """(T,) the roles' needs first, then the task order, until the job's need is met."""
-    out = np.zeros_like(problem.set_count)
+def minimum_among(problem: Problem, count: Ints, need: Ints, role_need: Ints) -> Ints:
+    """(T,) of `count` pods of each set those that make up what the jobs lack: the roles' needs first, then the task
+    order.
+    """
+    out = np.zeros_like(count)
     left = need.copy()
     for o, missing in enumerate(role_need.tolist()):
         for t in np.flatnonzero(problem.set_role == o):
-            take = min(missing, int(problem.set_count[t]))
+            take = min(missing, int(count[t]))
             out[t] += take
             missing -= take
             left[problem.role_job[o]] -= take
     for t in np.flatnonzero(left[problem.set_job] > 0):
-        take = min(int(left[problem.set_job[t]]), int(problem.set_count[t] - out[t]))
+        take = min(int(left[problem.set_job[t]]), int(count[t] - out[t]))
         out[t] += take
         left[problem.set_job[t]] -= take
     return out

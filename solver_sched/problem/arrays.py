@@ -157,6 +157,10 @@ class Victims:
     member: Bools
     blocks: Ints
 
+    def of_holders(self, pods: Ints | Bools) -> Ints:
+        """Sum per holder (H,) of a number per victim set (V,)."""
+        return np.bincount(self.holder, weights=pods, minlength=len(self.queue)).astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Problem:
@@ -167,7 +171,6 @@ class Problem:
     Nodes
         node_alloc (N, R), node_free (N, R): exact; free may be negative on an over-full node. What terminating pods
         still hold counts as free: it is on its way; node_releasing (N, R) is that part.
-        node_usable (N,): False = refuses every newcomer (over-full in some resource counts as free 0 there, not here).
         node_kind (N,): static kind. node_class (N,): class, -1 = fits no pending shape.
         class_size (C,), class_kind (C,), class_free (C, R): free of each node of the class, >= 0, cut down to what
         pending shapes can use; never more than the node really has.
@@ -367,6 +370,11 @@ class Plan:
     def placed(self, problem: Problem) -> Ints:
         """Pods placed per pod set (T,)."""
         return np.bincount(self.pod_set, weights=self.count, minlength=len(problem.set_job)).astype(np.int64)
+
+    def of_jobs(self, problem: Problem) -> Ints:
+        """Pods placed per job (J,)."""
+        weights = self.placed(problem)
+        return np.bincount(problem.set_job, weights=weights, minlength=len(problem.job_min)).astype(np.int64)
 
     def of_queues(self, problem: Problem) -> Ints:
         """What the placed pods of each queue take (Q, R)."""

@@ -16,7 +16,6 @@ from solver_sched.snapshot import Snapshot
 
 MOST_ASKED = 300
 """Pods that are asked about one by one; where more could be in the way, they count as staying."""
-CODES = ("Ports", "InterPodAffinity")
 
 
 def blocked(

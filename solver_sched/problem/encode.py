@@ -14,40 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_sched.cluster.objects import Pod, PodGroup, Queue
+from solver_sched.cluster.objects import Pod, Queue
 from solver_sched.problem import reservations
 from solver_sched.problem.arrays import NO_LIMIT, Index, Ints, Member, Problem
 from solver_sched.problem.blocked import blocked
 from solver_sched.problem.domain_rules import class_columns
+from solver_sched.problem.jobs import Job, age_limit, hold, jobs_of, pod_hold, queues_of
 from solver_sched.problem.placement import Placement, place
 from solver_sched.problem.reservations import Reservation
-from solver_sched.problem.victims import Rows, RunningJob, victims
-from solver_sched.quantity import parse_duration
+from solver_sched.problem.vectors import SUM_LIMIT, Vectors, largest_amount
+from solver_sched.problem.victims import Rows, victims
 from solver_sched.snapshot import Snapshot
 
-DEFAULT_QUEUE = "default"
-WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
-"""Dialects whose PodGroup has no priority class: the job ranks by its highest pod.
-
-Upstream there orders by the priority of the pods (scheduler-plugins pkg/coscheduling/coscheduling.go, Less).
-"""
 DEFAULT_SLOTS = 110
 """Pod slots of a node that names none: the kubelet's `maxPods`."""
-SUM_LIMIT = 2**63 - 1
-SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
-
-
-class _Job(NamedTuple):
-    """A group, or a pod on its own, while rows are being collected."""
-
-    key: str
-    group: PodGroup | None
-    queue: str
-    priority: int
-    pending: list[Pod]
-    resident: list[Pod]
-    succeeded: list[Pod]
-    terminating: int
 
 
 def encode(
@@ -65,16 +45,16 @@ def encode(
     """
     ours = frozenset(snapshot.scheduler_names)
     known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    queues = _queues(snapshot)
-    jobs = _jobs(snapshot, ours)
+    queues = queues_of(snapshot)
+    jobs = jobs_of(snapshot, ours)
     held: dict[str, tuple[str, str]] = {}
     for job in jobs:
-        reason = _hold(job, snapshot, queues) or refused.get(job.key)
+        reason = hold(job, snapshot, queues) or refused.get(job.key)
         if reason is not None:
             held[job.key] = reason
 
     open_jobs = [job for job in jobs if job.key not in held and job.pending]
-    owners = [(job.key, pod) for job in open_jobs for pod in job.pending if not _pod_hold(pod)]
+    owners = [(job.key, pod) for job in open_jobs for pod in job.pending if not pod_hold(pod)]
     candidates = [pod for _, pod in owners]
     bound = reservations.bound_by(reserved, snapshot, owners)
     on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and not pod.finished]
@@ -85,13 +65,13 @@ def encode(
     }
     for job in open_jobs:
         if not any(pod.key in shape_of for pod in job.pending):
-            reasons = [_pod_hold(pod) or pod_held.get(pod.key) for pod in job.pending]
+            reasons = [pod_hold(pod) or pod_held.get(pod.key) for pod in job.pending]
             held[job.key] = next(reason for reason in reasons if reason is not None)
     rows = [job for job in open_jobs if job.key not in held]
 
     resources = _resource_names(snapshot, placement) + reservations.names(reserved)
     column = {name: r for r, name in enumerate(resources)}
-    vector = _Vectors(column, _largest_amount(snapshot))
+    vector = Vectors(column, largest_amount(snapshot))
     nodes = _node_arrays(snapshot, on_node, known_nodes, placement, vector)
     request = np.array([vector.of(pod) for pod in placement.representative], np.int64).reshape(-1, len(resources))
     for name, per_shape, _, _ in placement.extra:
@@ -108,7 +88,7 @@ def encode(
     queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
     foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours and not pod.terminating] + queueless)
     units = _running_units(jobs, queue_row, vector)
-    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, _minimum, _minimum_first)
+    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of)
     found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of)
     if evicting:
         set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
@@ -144,9 +124,9 @@ def encode(
         set_priority=_ints(entry.priority for entry in sets),
         job_queue=_ints(queue_row[job.queue] for job in rows),
         job_priority=_ints(job.priority for job in rows),
-        job_min=_ints(_minimum(job) for job in rows),
+        job_min=_ints(job.minimum for job in rows),
         job_ready=_ints(len(job.resident) + len(job.succeeded) for job in rows),
-        job_created=_ints(_created(job, snapshot.now) for job in rows),
+        job_created=_ints(job.created(snapshot.now) for job in rows),
         job_age_limit=_ints(age_limit(job.group) for job in rows),
         job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
         job_polite=np.array([not all(pod.preempts for pod in job.pending) for job in rows], bool),
@@ -171,7 +151,7 @@ def encode(
     )
     held.update({key: reason for key, reason in pod_held.items() if key not in held})
     for job in rows:
-        held.update({pod.key: reason for pod in job.pending if (reason := _pod_hold(pod)) and pod.key not in held})
+        held.update({pod.key: reason for pod in job.pending if (reason := pod_hold(pod)) and pod.key not in held})
     index = Index(
         resources=resources,
         nodes=tuple(known_nodes),
@@ -193,7 +173,7 @@ def encode(
                 job.key,
                 job.queue,
                 job.group.phase if job.group is not None else "",
-                _minimum(job),
+                job.minimum,
                 len(job.resident) + len(job.succeeded),
                 len(job.pending),
             )
@@ -204,194 +184,8 @@ def encode(
     return problem, index
 
 
-def requests(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> Ints:
-    """(len(pods), R) what each pod holds, in the numbers of the problem."""
-    vector = _Vectors({name: r for r, name in enumerate(index.resources)}, _largest_amount(snapshot))
-    return np.array([vector.of(pod) for pod in pods], np.int64).reshape(-1, len(index.resources))
-
-
 def _ints(values: Iterable[int]) -> Ints:
     return np.fromiter(values, np.int64)
-
-
-def _queues(snapshot: Snapshot) -> dict[str, Queue]:
-    """Queues by name; `default` is implied when absent (kube-batch and Volcano create it at start)."""
-    queues = {queue.name: queue for queue in snapshot.queues}
-    queues.setdefault(DEFAULT_QUEUE, Queue(name=DEFAULT_QUEUE))
-    return queues
-
-
-def _jobs(snapshot: Snapshot, ours: frozenset[str]) -> list[_Job]:
-    """Every group, and every pod of ours without one, in key order."""
-    members: dict[str, list[Pod]] = defaultdict(list)
-    lone: list[Pod] = []
-    for pod in snapshot.pods:
-        if pod.scheduler not in ours:
-            continue
-        if pod.group is not None:
-            members[pod.group].append(pod)
-        else:
-            lone.append(pod)
-    default = next((cls.value for cls in snapshot.priority_classes if cls.is_default), 0)
-    groups = {group.key: group for group in snapshot.groups}
-    jobs = []
-    for key in groups.keys() | members.keys():
-        group = groups.get(key)
-        pods = members.get(key, [])
-        if group is None:
-            priority, queue = max(pod.priority for pod in pods), ""
-        else:
-            queue = group.queue or DEFAULT_QUEUE
-            if group.priority is not None:
-                priority = group.priority
-            elif group.dialect in WITHOUT_CLASS and pods:
-                priority = max(pod.priority for pod in pods)
-            else:
-                priority = default
-        jobs.append(_job(key, group, queue, priority, pods))
-    taken = groups.keys() | members.keys()
-    for pod in lone:
-        if not pod.finished:
-            # pods and groups are named apart in Kubernetes: of two of one name the pod says what it is
-            key = f"{pod.key} (pod)" if pod.key in taken else pod.key
-            jobs.append(_job(key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod]))
-    return sorted(jobs, key=lambda job: job.key)
-
-
-def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list[Pod]) -> _Job:
-    """Split the members by what they are to the gang; releasing and failed ones do not count.
-
-    Volcano pkg/scheduler/api/job_info.go, ReadyTaskNum.
-    """
-    pending: list[Pod] = []
-    resident: list[Pod] = []
-    succeeded: list[Pod] = []
-    terminating = 0
-    for pod in pods:
-        if pod.phase == "Succeeded":
-            succeeded.append(pod)
-        elif pod.terminating or pod.finished:
-            terminating += not pod.finished
-        elif pod.node is not None or pod.phase == "Running":
-            resident.append(pod)
-        elif pod.phase in ("Pending", ""):
-            pending.append(pod)
-    pending.sort(key=_task_order)
-    resident.sort(key=_task_order)
-    return _Job(key, group, queue, priority, pending, resident, succeeded, terminating)
-
-
-def _task_order(pod: Pod) -> tuple[int, int, int, str]:
-    """Pod priority descending, then index, then name.
-
-    Volcano pkg/scheduler/framework/session_plugins.go, TaskOrderFn, which ends with the creation time instead.
-    """
-    return (-pod.priority, pod.index if pod.index >= 0 else 2**31, len(pod.name), pod.name)
-
-
-def _minimum(job: RunningJob) -> int:
-    return job.group.min_member if job.group is not None else 1
-
-
-def _created(job: _Job, now: int) -> int:
-    """Creation time; what has none was written by hand and counts as created now, not as the oldest of all."""
-    if job.group is not None and job.group.created:
-        return job.group.created
-    return min((pod.created for pod in job.pending if pod.created), default=now)
-
-
-def age_limit(group: PodGroup | None) -> int:
-    """`sla-waiting-time` of the group in seconds, 0 = not set. A value that is no duration does not limit."""
-    for key in SLA_KEYS:
-        if group is not None and key in group.annotations:
-            return parse_duration(group.annotations[key]) or 0
-    return 0
-
-
-def _hold(job: _Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str, str] | None:
-    """Why nothing of the job may be decided on now, as (code, sentence), or None."""
-    if job.group is None and not job.pending:
-        return None
-    if job.group is None and job.pending[0].group is not None:
-        name = job.key.split("/", 1)[1]
-        elsewhere = sorted(group.namespace for group in snapshot.groups if group.name == name)
-        hint = f"; a group of that name is in namespace {', '.join(elsewhere)}" if elsewhere else ""
-        return "GroupMissing", f"pod group {job.key} does not exist{hint}"
-    if job.group is not None and job.group.suspended:
-        return "Suspended", f"the owner of {job.key} is suspended"
-    if job.group is not None and job.group.hold:
-        return _split_hold(job.group.hold)
-    queue = queues.get(job.queue)
-    if queue is None:
-        return "QueueMissing", f"queue {job.queue} does not exist"
-    if queue.state not in ("", "Open"):
-        return "QueueClosed", f"queue {job.queue} is {queue.state.lower()}"
-    if any(other.parent == job.queue for other in queues.values()):
-        return "QueueInner", f"queue {job.queue} has child queues; only leaves start jobs"
-    return None
-
-
-def _pod_hold(pod: Pod) -> tuple[str, str] | None:
-    if pod.hold:
-        return _split_hold(pod.hold)
-    if pod.gates:
-        return "Gated", f"pod {pod.key} waits for scheduling gate {', '.join(pod.gates)}"
-    return None
-
-
-def _split_hold(text: str) -> tuple[str, str]:
-    code, _, sentence = text.partition(": ")
-    return (code, sentence) if sentence else ("Held", text)
-
-
-def _largest_amount(snapshot: Snapshot) -> int:
-    """Amounts near 2^63 are legal quantities. Where the sum of all would leave 64 bits, each is cut down to its part
-    of what fits; what is cut still fits on no node but one that is cut as well.
-    """
-    amounts = [amount for node in snapshot.nodes for amount in node.allocatable.values()]
-    seen: dict[int, int] = {}
-    for pod in snapshot.pods:
-        if id(pod.needs) not in seen:
-            seen[id(pod.needs)] = max((amount for _, amount in pod.needs.request), default=0)
-        amounts.append(seen[id(pod.needs)])
-    return SUM_LIMIT if sum(amounts) < SUM_LIMIT else SUM_LIMIT // (1 + len(amounts))
-
-
-class _Vectors:
-    """Request vectors per needs object, computed once: equal needs are one object (reader's promise)."""
-
-    def __init__(self, column: Mapping[str, int], most: int) -> None:
-        self.column, self.most = column, most
-        self._row: dict[int, int] = {}
-        self._vectors: list[Ints] = []
-
-    def row(self, pod: Pod) -> int:
-        """Row of the pod's request in `matrix`."""
-        key = id(pod.needs)
-        row = self._row.get(key)
-        if row is None:
-            vector = np.zeros(len(self.column), np.int64)
-            for name, amount in pod.needs.request:
-                vector[self.column[name]] = min(amount, self.most)
-            row = self._row[key] = len(self._vectors)
-            self._vectors.append(vector)
-        return row
-
-    def of(self, pod: Pod) -> Ints:
-        """(R,) request of the pod."""
-        return self._vectors[self.row(pod)]
-
-    def add(self, out: Ints, at: Iterable[int], pods: Sequence[Pod]) -> None:
-        """Add the request of each pod to the row of `out` (M, R) that `at` names for it."""
-        rows = _ints(self.row(pod) for pod in pods)
-        if len(rows):
-            np.add.at(out, _ints(at), np.array(self._vectors)[rows])
-
-    def total(self, pods: Sequence[Pod]) -> Ints:
-        """(R,) sum of the requests."""
-        out: Ints = np.zeros((1, len(self.column)), np.int64)
-        self.add(out, (0 for _ in pods), pods)
-        return out.reshape(-1)
 
 
 def _resource_names(snapshot: Snapshot, placement: Placement) -> tuple[str, ...]:
@@ -415,7 +209,7 @@ class _NodeArrays(NamedTuple):
 
 
 def _node_arrays(
-    snapshot: Snapshot, on_node: Sequence[Pod], row: Mapping[str, int], placement: Placement, vector: _Vectors
+    snapshot: Snapshot, on_node: Sequence[Pod], row: Mapping[str, int], placement: Placement, vector: Vectors
 ) -> _NodeArrays:
     """Allocatable, free and being freed per node (N, R), and the domain columns that domain rules need (N, k)."""
     alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
@@ -455,7 +249,7 @@ class _PodSet(NamedTuple):
     pods: list[Pod]
 
 
-def _pod_sets(rows: Sequence[_Job], shape_of: Mapping[str, int]) -> list[_PodSet]:
+def _pod_sets(rows: Sequence[Job], shape_of: Mapping[str, int]) -> list[_PodSet]:
     """Pending pods by (job, shape, role, priority), in task order."""
     out = []
     for job in rows:
@@ -478,21 +272,13 @@ class _Roles(NamedTuple):
     ready: list[int]
 
 
-def _roles(rows: Sequence[_Job]) -> _Roles:
-    """Role minimums, left out where they are 0 and where their sum exceeds minMember.
-
-    Volcano pkg/scheduler/api/job_info.go, CheckTaskReady.
-    """
+def _roles(rows: Sequence[Job]) -> _Roles:
     out = _Roles({}, [], [])
     for job in rows:
-        wanted = job.group.min_task_member if job.group is not None else {}
-        if not wanted or sum(wanted.values()) > _minimum(job):
-            continue
-        for role, minimum in sorted(wanted.items()):
-            if minimum > 0:
-                out.row[job.key, role] = len(out.row)
-                out.minimum.append(minimum)
-                out.ready.append(sum(pod.role == role for pod in job.resident + job.succeeded))
+        for role, minimum in job.role_minimums.items():
+            out.row[job.key, role] = len(out.row)
+            out.minimum.append(minimum)
+            out.ready.append(sum(pod.role == role for pod in job.resident + job.succeeded))
     return out
 
 
@@ -505,15 +291,15 @@ class _Units:
     row: Mapping[tuple[int, int, bytes], int]
 
 
-def _running_units(jobs: Sequence[_Job], queue_row: Mapping[str, int], vector: _Vectors) -> _Units:
+def _running_units(jobs: Sequence[Job], queue_row: Mapping[str, int], vector: Vectors) -> _Units:
     """The minimum of each running job whose minimum runs, and each running pod beyond it; equal pods share a row."""
     rows: dict[tuple[int, int, bytes], int] = defaultdict(int)
     for job in jobs:
-        needed = max(0, _minimum(job) - len(job.succeeded))
+        needed = max(0, job.minimum - len(job.succeeded))
         if job.queue not in queue_row or not job.resident or len(job.resident) < needed:
             continue
         row = (queue_row[job.queue], job.priority)
-        first = _minimum_first(job, needed)
+        first = job.minimum_first(needed)
         if needed:
             rows[*row, vector.total(first[:needed]).tobytes()] += 1
         for pod in first[needed:]:
@@ -526,21 +312,6 @@ def _running_units(jobs: Sequence[_Job], queue_row: Mapping[str, int], vector: _
         request=np.frombuffer(b"".join(key[2] for key in rows), np.int64).reshape(-1, width),
         row={key: u for u, key in enumerate(rows)},
     )
-
-
-def _minimum_first(job: RunningJob, needed: int) -> list[Pod]:
-    """Running pods with those that make up the minimum in front: the roles' minimums first, then task order."""
-    wanted = dict(job.group.min_task_member) if job.group is not None else {}
-    if not wanted or sum(wanted.values()) > needed:
-        return list(job.resident)
-    front, rest = [], []
-    for pod in job.resident:
-        if wanted.get(pod.role, 0) > 0:
-            wanted[pod.role] -= 1
-            front.append(pod)
-        else:
-            rest.append(pod)
-    return front + rest
 
 
 def _per_queue(

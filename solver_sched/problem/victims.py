@@ -6,15 +6,16 @@ a plugin protects and what an action may take is decided from these rows in `rig
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from solver_sched.cluster.objects import Budget, Pod, PodGroup
+from solver_sched.cluster.objects import Budget, Pod
 from solver_sched.cluster.selectors import selects
 from solver_sched.problem.arrays import Ints, Victims
+from solver_sched.problem.jobs import Job
 from solver_sched.quantity import parse_duration
 
 COOLDOWN = "volcano.sh/cooldown-time"
@@ -28,25 +29,6 @@ EXACT_SECONDS = 3600
 """Pods that ran for less are told apart by the second, as cool-downs are; older ones by powers of two minutes."""
 
 
-class RunningJob(Protocol):
-    """What is read of a job; `resident` in task order."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def group(self) -> PodGroup | None: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def resident(self) -> Sequence[Pod]: ...
-    @property
-    def succeeded(self) -> Sequence[Pod]: ...
-    @property
-    def terminating(self) -> int: ...
-
-
 class Rows(NamedTuple):
     """Rows of the problem that victims refer to, by name."""
 
@@ -56,8 +38,6 @@ class Rows(NamedTuple):
     unit: Mapping[tuple[int, int, bytes], int]
     width: int
     vector: Callable[[Pod], Ints]
-    minimum: Callable[[RunningJob], int]
-    minimum_first: Callable[[RunningJob, int], list[Pod]]
 
 
 class Found(NamedTuple):
@@ -68,7 +48,7 @@ class Found(NamedTuple):
     pods: tuple[tuple[str, ...], ...]
 
 
-def victims(jobs: Sequence[RunningJob], budgets: Sequence[Budget], now: int, rows: Rows) -> Found:
+def victims(jobs: Sequence[Job], budgets: Sequence[Budget], now: int, rows: Rows) -> Found:
     """Every running job that has a pod which may go."""
     table = _Table(budgets, now, rows)
     for job in jobs:
@@ -100,24 +80,21 @@ class _Table:
         """Bound to a node that is there, and not marked as one that never goes."""
         return pod.preemptable and pod.node in self.rows.node
 
-    def add(self, job: RunningJob) -> None:
+    def add(self, job: Job) -> None:
         rows = self.rows
         h, queue = len(self.names), rows.queue[job.queue]
         self.names.append(job.key)
-        roles = self._roles(h, job, rows.minimum(job))
-        needed = max(
-            0,
-            rows.minimum(job) - len(job.succeeded),
-            sum(least for _, least, _ in self.roles[len(self.roles) - len(roles) :]),
-        )
-        broken = len(job.resident) < needed or any(
-            runs < least for _, least, runs in self.roles[len(self.roles) - len(roles) :]
-        )
+        done, running = (Counter(pod.role for pod in pods) for pods in (job.succeeded, job.resident))
+        roles = {role: max(0, least - done[role]) for role, least in job.role_minimums.items()}
+        role_row = {role: len(self.roles) + i for i, role in enumerate(roles)}
+        self.roles += [(h, least, running[role]) for role, least in roles.items()]
+        needed = max(0, job.minimum - len(job.succeeded), sum(roles.values()))
+        broken = len(job.resident) < needed or any(running[role] < least for role, least in roles.items())
         held = self._sum(job.resident)
         minimum_held = np.zeros_like(held)
         unit = -1
         if not broken:
-            first = rows.minimum_first(job, needed)
+            first = job.minimum_first(needed)
             minimum_held = self._sum(first[:needed])
             if needed:
                 unit = rows.unit[queue, job.priority, minimum_held.tobytes()]
@@ -138,29 +115,16 @@ class _Table:
         )
         self.held.append(held)
         self.minimum_held.append(minimum_held)
-        self._sets(h, job, roles)
+        self._sets(h, job, role_row)
 
     def _sum(self, pods: Sequence[Pod]) -> Ints:
         return sum((self.rows.vector(pod) for pod in pods), np.zeros(self.rows.width, np.int64))
 
-    def _stale(self, job: RunningJob) -> bool:
+    def _stale(self, job: Job) -> bool:
         latest = max([_created(job), *(max(pod.created, pod.started) for pod in job.resident)])
         return not job.terminating and self.now - latest >= STALE_SECONDS
 
-    def _roles(self, h: int, job: RunningJob, minimum: int) -> dict[str, int]:
-        """Row of each role whose minimum binds (plugins/gang.py)."""
-        wanted = job.group.min_task_member if job.group is not None else {}
-        out: dict[str, int] = {}
-        if wanted and sum(wanted.values()) <= minimum:
-            for role, least in sorted(wanted.items()):
-                if least > 0:
-                    out[role] = len(self.roles)
-                    done = sum(pod.role == role for pod in job.succeeded)
-                    running = sum(pod.role == role for pod in job.resident)
-                    self.roles.append((h, max(0, least - done), running))
-        return out
-
-    def _sets(self, h: int, job: RunningJob, role_row: Mapping[str, int]) -> None:
+    def _sets(self, h: int, job: Job, role_row: Mapping[str, int]) -> None:
         found: dict[tuple[object, ...], int] = {}
         for pod in job.resident:
             if not self.may_go(pod):
@@ -246,7 +210,7 @@ def _cooldown(pod: Pod) -> int:
     return (parse_duration(said) or 0) if said else 0
 
 
-def _created(job: RunningJob) -> int:
+def _created(job: Job) -> int:
     if job.group is not None and job.group.created:
         return job.group.created
     return min((pod.created for pod in job.resident if pod.created), default=0)

@@ -51,21 +51,17 @@ class _Judge:
         self.v = problem.victims
         self.gone = {cause: plan.evicted(problem, cause) for cause in (PREEMPT, RECLAIM)}
         self.out = plan.evicted(problem)
-        self.of_holder = self._sum(self.out)
+        self.of_holder = self.v.of_holders(self.out)
         self.placed = plan.placed(problem)
-        new = np.bincount(problem.set_job, weights=self.placed, minlength=len(problem.job_min)) > 0
-        self.starters = np.flatnonzero(new & (rules.need > 0))
+        self.new = plan.of_jobs(problem) > 0
+        self.starters = np.flatnonzero(self.new & (rules.need > 0))
         self.claimants = self.starters[~problem.job_polite[self.starters]]
-        self.new = new
         self.asks = np.zeros((len(problem.job_min), len(problem.total)), bool)
         for t, j in enumerate(problem.set_job.tolist()):
             self.asks[j] |= (problem.request[problem.set_shape[t]] > 0) & rules.contended
         self.over: Bools = np.zeros_like(problem.queue_used, bool)
         if rules.deserved is not None:
             self.over = (problem.queue_used > rules.deserved) & rules.contended
-
-    def _sum(self, pods: Ints) -> Ints:
-        return np.bincount(self.v.holder, weights=pods, minlength=len(self.v.queue)).astype(np.int64)
 
     def _fault(self, message: str, holder: int = -1, *, job: int = -1, queue: int = -1) -> Violation:
         queue = int(self.v.queue[holder]) if holder >= 0 else queue
@@ -124,7 +120,7 @@ class _Judge:
     def preempted(self) -> Iterator[Violation]:
         """A job of the queue starts that may take from the holder."""
         v, policy = self.v, self.rules.policy
-        gone = self._sum(self.gone[PREEMPT])
+        gone = v.of_holders(self.gone[PREEMPT])
         ranked, equals = policy.on("priority", "jobOrder"), policy.on("drf", "preemptable")
         for h in np.flatnonzero(gone).tolist():
             held = int(v.priority[h]) if ranked else 0

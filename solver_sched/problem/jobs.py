@@ -1,0 +1,186 @@
+"""Groups and lone pods as jobs: whose pods run, wait or are done, and what keeps a job from being decided on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from solver_sched.cluster.objects import Pod, PodGroup, Queue
+from solver_sched.quantity import parse_duration
+from solver_sched.snapshot import Snapshot
+
+DEFAULT_QUEUE = "default"
+WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
+"""Dialects whose PodGroup has no priority class: the job ranks by its highest pod.
+
+Upstream there orders by the priority of the pods (scheduler-plugins pkg/coscheduling/coscheduling.go, Less).
+"""
+SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
+
+
+class Job(NamedTuple):
+    """A group, or a pod on its own. `pending`, `resident` in task order; `terminating`: how many."""
+
+    key: str
+    group: PodGroup | None
+    queue: str
+    priority: int
+    pending: list[Pod]
+    resident: list[Pod]
+    succeeded: list[Pod]
+    terminating: int
+
+    @property
+    def minimum(self) -> int:
+        return self.group.min_member if self.group is not None else 1
+
+    @property
+    def role_minimums(self) -> dict[str, int]:
+        """Members of each role that must run, left out where that is 0 or their sum exceeds minMember.
+
+        Volcano pkg/scheduler/api/job_info.go, CheckTaskReady.
+        """
+        wanted = self.group.min_task_member if self.group is not None else {}
+        if sum(wanted.values()) > self.minimum:
+            return {}
+        return {role: least for role, least in sorted(wanted.items()) if least > 0}
+
+    def created(self, now: int) -> int:
+        """Creation time; what has none was written by hand and counts as created now, not as the oldest of all."""
+        if self.group is not None and self.group.created:
+            return self.group.created
+        return min((pod.created for pod in self.pending if pod.created), default=now)
+
+    def minimum_first(self, needed: int) -> list[Pod]:
+        """Running pods with those that make up the minimum in front: the roles' minimums first, then task order."""
+        wanted = dict(self.group.min_task_member) if self.group is not None else {}
+        if not wanted or sum(wanted.values()) > needed:
+            return list(self.resident)
+        front, rest = [], []
+        for pod in self.resident:
+            if wanted.get(pod.role, 0) > 0:
+                wanted[pod.role] -= 1
+                front.append(pod)
+            else:
+                rest.append(pod)
+        return front + rest
+
+
+def queues_of(snapshot: Snapshot) -> dict[str, Queue]:
+    """Queues by name; `default` is implied when absent (kube-batch and Volcano create it at start)."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    queues.setdefault(DEFAULT_QUEUE, Queue(name=DEFAULT_QUEUE))
+    return queues
+
+
+def jobs_of(snapshot: Snapshot, ours: frozenset[str]) -> list[Job]:
+    """Every group, and every pod of ours without one, in key order."""
+    members: dict[str, list[Pod]] = defaultdict(list)
+    lone: list[Pod] = []
+    for pod in snapshot.pods:
+        if pod.scheduler not in ours:
+            continue
+        if pod.group is not None:
+            members[pod.group].append(pod)
+        else:
+            lone.append(pod)
+    default = next((cls.value for cls in snapshot.priority_classes if cls.is_default), 0)
+    groups = {group.key: group for group in snapshot.groups}
+    jobs = []
+    for key in groups.keys() | members.keys():
+        group = groups.get(key)
+        pods = members.get(key, [])
+        if group is None:
+            priority, queue = max(pod.priority for pod in pods), ""
+        else:
+            queue = group.queue or DEFAULT_QUEUE
+            if group.priority is not None:
+                priority = group.priority
+            elif group.dialect in WITHOUT_CLASS and pods:
+                priority = max(pod.priority for pod in pods)
+            else:
+                priority = default
+        jobs.append(_job(key, group, queue, priority, pods))
+    taken = groups.keys() | members.keys()
+    for pod in lone:
+        if not pod.finished:
+            # pods and groups are named apart in Kubernetes: of two of one name the pod says what it is
+            key = f"{pod.key} (pod)" if pod.key in taken else pod.key
+            jobs.append(_job(key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod]))
+    return sorted(jobs, key=lambda job: job.key)
+
+
+def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list[Pod]) -> Job:
+    """Split the members by what they are to the gang; releasing and failed ones do not count.
+
+    Volcano pkg/scheduler/api/job_info.go, ReadyTaskNum.
+    """
+    pending: list[Pod] = []
+    resident: list[Pod] = []
+    succeeded: list[Pod] = []
+    terminating = 0
+    for pod in pods:
+        if pod.phase == "Succeeded":
+            succeeded.append(pod)
+        elif pod.terminating or pod.finished:
+            terminating += not pod.finished
+        elif pod.node is not None or pod.phase == "Running":
+            resident.append(pod)
+        elif pod.phase in ("Pending", ""):
+            pending.append(pod)
+    pending.sort(key=_task_order)
+    resident.sort(key=_task_order)
+    return Job(key, group, queue, priority, pending, resident, succeeded, terminating)
+
+
+def _task_order(pod: Pod) -> tuple[int, int, int, str]:
+    """Pod priority descending, then index, then name.
+
+    Volcano pkg/scheduler/framework/session_plugins.go, TaskOrderFn, which ends with the creation time instead.
+    """
+    return (-pod.priority, pod.index if pod.index >= 0 else 2**31, len(pod.name), pod.name)
+
+
+def age_limit(group: PodGroup | None) -> int:
+    """`sla-waiting-time` of the group in seconds, 0 = not set. A value that is no duration does not limit."""
+    for key in SLA_KEYS:
+        if group is not None and key in group.annotations:
+            return parse_duration(group.annotations[key]) or 0
+    return 0
+
+
+def hold(job: Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str, str] | None:
+    """Why nothing of the job may be decided on now, as (code, sentence), or None."""
+    if job.group is None and not job.pending:
+        return None
+    if job.group is None and job.pending[0].group is not None:
+        name = job.key.split("/", 1)[1]
+        elsewhere = sorted(group.namespace for group in snapshot.groups if group.name == name)
+        hint = f"; a group of that name is in namespace {', '.join(elsewhere)}" if elsewhere else ""
+        return "GroupMissing", f"pod group {job.key} does not exist{hint}"
+    if job.group is not None and job.group.suspended:
+        return "Suspended", f"the owner of {job.key} is suspended"
+    if job.group is not None and job.group.hold:
+        return _split_hold(job.group.hold)
+    queue = queues.get(job.queue)
+    if queue is None:
+        return "QueueMissing", f"queue {job.queue} does not exist"
+    if queue.state not in ("", "Open"):
+        return "QueueClosed", f"queue {job.queue} is {queue.state.lower()}"
+    if any(other.parent == job.queue for other in queues.values()):
+        return "QueueInner", f"queue {job.queue} has child queues; only leaves start jobs"
+    return None
+
+
+def pod_hold(pod: Pod) -> tuple[str, str] | None:
+    if pod.hold:
+        return _split_hold(pod.hold)
+    if pod.gates:
+        return "Gated", f"pod {pod.key} waits for scheduling gate {', '.join(pod.gates)}"
+    return None
+
+
+def _split_hold(text: str) -> tuple[str, str]:
+    code, _, sentence = text.partition(": ")
+    return (code, sentence) if sentence else ("Held", text)
