@@ -117,11 +117,11 @@ class Guided:
         for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
-        for last in [*[False] * PRICINGS, True]:
+        for last in (*[False] * (PRICINGS - 1), True):
             if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
                 return None
             if last or not self._price_in():
-                break
+                break  # what has a column now and had none in the solve would be in neither value nor bound
         value = goal.Value()
         step = math.gcd(*whole.coefficients) or 1
         reached, bound = (
@@ -188,11 +188,13 @@ class Guided:
                     best, reached = found.solution, value
                 if value >= enough:
                     break
-            if all(free) or spent >= seconds:
+            if spent >= seconds:
                 break
             if admitted.any():
                 admitted[:] = False
                 continue
+            if all(free):
+                break
             more = max(4, int(GROW * sum(free)))
             for node in [node for node in order if not free[node]][:more]:
                 free[node] = True

@@ -96,7 +96,7 @@ class Search:
         out = []
         for result, objective in zip(self.results, self._objectives, strict=True):
             value = result.value if objective is None else self.value(objective)
-            if value != result.value:
+            if value != result.value or result.status.startswith("UNKNOWN"):
                 _, limit, _ = result.status.partition(WALL_LIMIT)
                 status = "OPTIMAL" if value == result.bound else "FEASIBLE"
                 result = replace(result, value=value, status=status + limit)
@@ -684,7 +684,7 @@ def _plan(search: Search) -> Plan:
         nodes = iter(np.flatnonzero(problem.node_class == c).tolist())
         for pattern, uses in packing:
             for node in islice(nodes, uses):
-                # pairs that came in since then stand behind
+                # not strict: shapes that the class got since have no pod there
                 for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=False):
                     if pods:
                         slots[s].append([node, pods])

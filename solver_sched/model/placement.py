@@ -73,8 +73,11 @@ class Placement:
             sorted(c for c, n in self.node_of.items() if (self.problem.node_free[n] >= 0).all()), np.int64
         )
         wanted = self._wanted()
+        open_now = np.ones_like(self.limit, bool)
+        for s, n, _ in self.problem.victims.blocks.tolist():
+            open_now[s, self.problem.node_class[n]] = False  # a pair with a row of its own (`_unblock`) stays
         for s in np.flatnonzero(self.limit[:, single].any(axis=1)).tolist():
-            nodes = rng.permutation(single[self.limit[s, single] > 0])
+            nodes = rng.permutation(single[(self.limit[s, single] > 0) & open_now[s, single]])
             enough = int(np.searchsorted(np.cumsum(self.limit[s, nodes]), ROOMY * wanted[s])) + 1
             out = nodes[max(FEWEST_NODES, int(KEPT * len(nodes)), enough) :]
             self.absent[s, out], self.limit[s, out] = self.limit[s, out], 0
@@ -116,7 +119,11 @@ class Placement:
             columns = [self.var[s, c] for c in np.flatnonzero(self.limit[s]).tolist()]
             if terms.variables or columns:
                 self.conserved[s] = len(self.model.proto.constraints)
-                self.model.add(terms.linear() == total(columns))
+                # one expression: of an equation of two CP-SAT may turn the signs, and `add_pair` counts on them
+                row = terms.times(1)
+                for var in columns:
+                    row.add(var, -1)
+                self.model.add(row.linear() == 0)
 
     def _capacity(self) -> None:
         """C1 summed over each class, and what follows from it for whole pods on single nodes.
