@@ -46,7 +46,7 @@ SMALL_CLASSES = 500
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
 LARGE = 4_000
-"""Victim sets, and pairs of a node class and a shape, from which the relaxation guides the search of an eviction model."""
+"""Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
