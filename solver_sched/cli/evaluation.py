@@ -245,7 +245,8 @@ def _line(index: Index, found: Violation) -> str:
     where = [
         f"{word} {names[row]}"
         for word, names, row in (
-            ("group", index.jobs, found.job),
+            ("group", index.holders, found.holder),
+            ("group", index.jobs, found.job if found.holder < 0 else -1),
             ("node", index.nodes, found.node),
             ("queue", index.queues, found.queue),
         )

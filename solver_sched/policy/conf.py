@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class PolicyError(ConfigError):
     """A policy that cannot be used. The text is one line: file, place, what stands there, what is allowed.
 
-    `messages` holds one such line per mistake found.
+    `messages` holds one such line per mistake found, `warnings` what would have been let pass.
     """
 
-    def __init__(self, *messages: str) -> None:
+    def __init__(self, *messages: str, warnings: tuple[str, ...] = ()) -> None:
         self.messages = messages
+        self.warnings = warnings
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
         super().__init__(messages[0] + more)
 
@@ -233,7 +234,7 @@ class SolveSettings:
 class Policy:
     """A checked policy. `tiers` in file order, earlier = stronger.
 
-    `configurations`: action -> normalised argument name -> value as given. `warnings`: what the reader let pass
+    `configurations`: action -> argument name as the file has it -> value as given. `warnings`: what the reader let pass
     (unknown arguments; unknown names if lenient), one line each; no part of the value.
     """
 

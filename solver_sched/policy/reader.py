@@ -187,7 +187,7 @@ class _Reading:
         configurations = self.configurations(raw.get("configurations"))
         solve = self.solver(raw.get("solver"))
         if self.mistakes:
-            raise PolicyError(*self.mistakes)
+            raise PolicyError(*self.mistakes, warnings=tuple(self.warnings))
         if actions is None or tiers is None:
             default = load_policy(None)
             actions = default.actions if actions is None else actions
@@ -333,7 +333,10 @@ class _Reading:
             if action in out:
                 self.wrong(place, f"action {action} is configured twice")
                 continue
-            out[action] = self.arguments(f"{place} {action}", entry.get("arguments"), ACTIONS[action].arguments)
+            given = entry.get("arguments")
+            known = self.arguments(f"{place} {action}", given, ACTIONS[action].arguments)
+            spelled = {normalised(key): key for key in self.mapping(place, given)} if known else {}
+            out[action] = {spelled[key]: value for key, value in known.items()}
         return out
 
     def metrics(self, raw: object) -> None:

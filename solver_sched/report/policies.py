@@ -68,7 +68,7 @@ def show_blocks(policy: Policy, levels: Sequence[str], evicting: Sequence[str] =
         Table("Solver", ("NAME", "VALUE"), settings),
     ]
     titles = (
-        ("Levels, most important first (p: each priority that pods have, highest first)", levels),
+        ("Levels, most important first (p: each priority that pods have, highest first; k: 1, 2, all queues)", levels),
         ("Levels where somebody waits for whom others may make room; taken if anybody goes", evicting),
     )
     for title, names in titles:

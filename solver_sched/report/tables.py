@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from solver_sched import quantity
 from solver_sched.report.layout import Block, Note, Table
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ def summary(plan: Mapping[str, Any]) -> list[Block]:
     done = [f"{count(kinds['Bind'])} bound"]
     if kinds["Nominate"]:
         done.append(f"{count(kinds['Nominate'])} nominated")
-    if kinds["Evict"]:
+    outside = sum(decision["kind"] == "Evict" and not decision.get("action") for decision in plan["decisions"])
+    if kinds["Evict"] > outside:
         ended = sum((group["reason"] or {}).get("code") == "Evicted" for group in groups)
         end = f"{counted(ended, 'gang ends', 'gangs end')}" if ended else "no gang ends"
-        done.append(f"{count(kinds['Evict'])} evicted ({end})")
+        done.append(f"{count(kinds['Evict'] - outside)} evicted ({end})")
+    if outside:
+        done.append(f"{count(outside)} taken as gone")
     waiting = [group for group in groups if group["pending"]]
     pending = sum(group["pending"] for group in waiting)
     result = f"pods: {', '.join(done)}, {count(pending)} pending"
@@ -154,7 +158,7 @@ def queues(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Blo
 
 def _held(queue: Mapping[str, Any], resource: str) -> str:
     held = (queue.get("allocated") or {}).get(resource, "0")
-    return f"{held}/{(queue.get('deserved') or {}).get(resource, '-')}"
+    return f"{readable(resource, held)}/{readable(resource, (queue.get('deserved') or {}).get(resource, '-'))}"
 
 
 def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
@@ -273,4 +277,12 @@ def counted(number: int, one: str, many: str) -> str:
 def amounts(resources: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """`cpu 2, memory 4Gi`; `nothing` if empty."""
     pairs = dict(resources)
-    return ", ".join(f"{name} {amount}" for name, amount in pairs.items()) or "nothing"
+    return ", ".join(f"{name} {readable(name, amount)}" for name, amount in pairs.items()) or "nothing"
+
+
+def readable(resource: str, amount: str) -> str:
+    """A share of memory is seldom a round number: `~9878.9Gi` for 10607342087606. The JSON has every byte."""
+    if not (quantity.counts_bytes(resource) and amount.isdigit() and int(amount) >= 2**20):
+        return amount
+    unit, name = (2**30, "Gi") if int(amount) >= 2**30 else (2**20, "Mi")
+    return f"~{int(amount) / unit:.1f}{name}"
