@@ -106,7 +106,7 @@ def run_cycle(
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
         solution, failure = solve_apart(problem, rules, effort, baseline, progress, greedy_plan, apart=budget.apart)
-        if failure and solution is not None and (policy.preempts or policy.reclaims):
+        if failure and solution is not None and policy.evicts:
             # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
             reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
             solution = replace(solution, levels=reached)
@@ -117,7 +117,7 @@ def run_cycle(
         winner = "solver"
         solved = solution.plan
         open_levels = [level for level in solution.levels if level.name.startswith(("start", "grow"))]
-        early = not len(solved.victim) and (bool(notes) or any(level.gap > OPEN for level in open_levels))
+        early = not solved.frees and (bool(notes) or any(level.gap > OPEN for level in open_levels))
         if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             solved = greedy_plan(problem, rules, solved)

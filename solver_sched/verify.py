@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver_sched.moves import broken_moves
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
@@ -17,7 +18,7 @@ from solver_sched.problem.arrays import Plan, Problem
 def violations(problem: Problem, rules: Rules, plan: Plan) -> list[Violation]:
     """Every broken rule, base rules first; empty = the plan may be executed."""
     after = problem.after(plan)
-    out = list(_base(after, rules, plan))
+    out = list(_base(after, rules, plan)) + list(broken_moves(problem, rules, plan))
     if not out:
         for plugin in rules.plugins:
             out.extend(plugin.violations(after, plan))
