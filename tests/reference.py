@@ -89,7 +89,9 @@ def decide(tiny: Cluster, grain: int | None = None, k: int = K) -> Optimum:
     if not tiny.moving or all(best.placed[job] for job in data.waiting):
         return best
     third = optimum(tiny, grain, k, evicting=True, completed=completed, moving=True)
-    starts = [(value, best.levels[name]) for name, value in third.levels.items() if "start>=" in name]
+    starts = [
+        (value, best.levels[name]) for name, value in third.levels.items() if "start>=" in name and name in best.levels
+    ]
     higher = next((new > old for new, old in starts if new != old), False)
     return third if higher and any(third.moved.values()) else best
 

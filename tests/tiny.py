@@ -134,7 +134,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Instance:
-    """A hand-worked cluster; the comments of its file work out `levels`, and `placed`, `evicted`, `moved` (job -> pods)."""
+    """A hand-worked cluster; the comments of its file work out `levels`; `placed`, `evicted`, `moved`: pods per job."""
 
     name: str
     intent: str

@@ -1,5 +1,4 @@
-"""The levels of formulation.md 6, 8 and 11 (O1, O2, O3, O5, O6, O9, O12, O13, O14, O15, O16): lock with >=, hint, split,
-cut.
+"""The levels of formulation.md 6, 8, 11 (O1 O2 O3 O5 O6 O9 O12 O13 O14 O15 O16): lock with >=, hint, split, cut.
 
 The incumbent is always a solution whose classes have been packed onto real nodes. A level that runs out of budget
 leaves it in place; its bound, from a relaxation, stays valid.
