@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,6 +15,7 @@ import yaml
 
 import solver_sched
 from solver_sched.actions.enqueue import posed
+from solver_sched.cli.evaluation import judged, read_plan
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.greedy import greedy_plan
@@ -263,6 +266,22 @@ def test_an_applied_plan_is_a_fixed_point(text: str) -> None:
     plan = planned(text)
     assert moves(plan)
     assert not solver_sched.plan(applied(one, plan), tiny.policy(one))["decisions"]
+
+
+@pytest.mark.parametrize("text", [FRAGMENTED, TWO_NEEDED])
+def test_a_given_plan_is_judged(text: str, tmp_path: Path) -> None:
+    """It is its own plan again, with the same values; a policy that moves nobody says so."""
+    one, plan, file = cluster(text), planned(text), tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    snapshot = read_objects(tiny.objects(one))
+    found = judged(snapshot, load_policy(tiny.policy(one)), *read_plan(file))
+    assert found["violations"] == []
+    assert found["decisions"] == plan["decisions"]
+    values = [[(level["name"], level["value"]) for level in each["levels"]] for each in (found, plan)]
+    assert values[0] == values[1]
+    found = judged(snapshot, load_policy(tiny.policy(replace(one, actions=("allocate", "preempt")))), *read_plan(file))
+    assert len(found["violations"]) >= len(moves(plan))
+    assert "where it cannot" in found["violations"][0]
 
 
 def posed_with(text: str, most: int, **more: Any) -> tuple[Problem, Index, Rules]:

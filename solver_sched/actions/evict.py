@@ -62,7 +62,7 @@ def evictions(problem: Problem, index: Index, rules: Rules, plan: Plan) -> Itera
     moves = zip(
         plan.moved.tolist(), plan.to.tolist(), plan.moves.tolist(), moved_for(problem, rules, plan), strict=True
     )
-    for s, n, count, job in moves:
+    for s, n, count, job in sorted(moves):
         h, j = int(v.holder[s]), int(job)
         for pod in index.victim_pods[s][given[s] : given[s] + count]:
             yield Evict(

@@ -119,10 +119,13 @@ def judged(
     broken += unplaced
     going = {pod: action for pod, action in leaving.items() if pod not in outside}
     to = {pod: action.removeprefix(MOVING) for pod, action in going.items() if action.startswith(MOVING)}
+    again = {
+        pod for s, shape in enumerate(problem.victims.shape.tolist()) if shape >= 0 for pod in index.victim_pods[s]
+    }
+    lost = [pod for pod, node in to.items() if pod not in again or node not in index.nodes]
+    broken += [f"pod {pod} moves to {to.pop(pod)}, where it cannot: it just goes" for pod in lost]
     plan, renamed = _with_victims(problem, index, rules, plan, {p: a for p, a in going.items() if p not in to})
-    lost = [pod for pod, node in to.items() if node not in index.nodes]
-    broken += [f"pod {pod} moves to {to[pod]}, which is no node that can be used" for pod in lost]
-    plan, others = _with_moves(index, plan, {p: n for p, n in to.items() if p not in lost}, renamed)
+    plan, others = _with_moves(index, plan, to, renamed)
     renamed |= others
     broken += [_line(index, found) for found in violations(problem, rules, plan)]
     stands = not unplaced and not violations(problem.after(plan), rules, _without_victims(plan))
