@@ -473,7 +473,8 @@ def _freeing(
     ledger = Ledger(wide, rules, allowed)
     shapes = np.union1d(problem.set_shape, problem.victims.shape[allowed.moves])
     large = len(wide.class_size) * len(shapes) > LARGE
-    floor = Joint(ledger, effort.seed if large else None)
+    # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
+    floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
     search = Search(ledger, floor, effort, progress)
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
