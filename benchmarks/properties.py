@@ -7,7 +7,10 @@ Method: seeds 0 .. 1999 of `tests.strategies.random_snapshot` (1 to 6 nodes, 0 t
 turn (the shipped ones, one with capacity, one without backfill), each planned by `run_cycle` with a budget of one
 second in this process. Plan and greedy plan are replayed by the verifier, and greedy's values come from the evaluator.
 Seeds 0 .. 399 of `tests.test_reference.random_cluster` (1 to 4 nodes, 2 to 5 jobs) are solved by both solvers in
-thousandths, as MiniZinc's integers have 32 bits. A second run gives the same counts where no wall limit is hit.
+thousandths, as MiniZinc's integers have 32 bits. Then the same where running work may have to make room: seeds 0 ..
+1999 of `full_snapshot` (2 to 7 running gangs, 1 to 4 that wait) under policies with preempt, reclaim or both, where
+greedy's values are those that the solve itself returns; and seeds 0 .. 199 of `random_crowd`. A second run gives the
+same counts where no wall limit is hit.
 
     python -m benchmarks.properties > benchmarks/properties.md
 
@@ -35,18 +38,22 @@ from solver_sched.model import ledger
 from solver_sched.model.effort import Effort
 from solver_sched.model.levels import evaluate, solve
 from solver_sched.plugins.rules import derive
-from solver_sched.policy import load_policy
+from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.encode import encode
+from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 from tests import reference, tiny
-from tests.strategies import random_snapshot
+from tests.strategies import full_snapshot, random_snapshot
+from tests.test_evicting import POLICIES as EVICTING
 from tests.test_properties import POLICIES
-from tests.test_reference import GRAIN, K, random_cluster
+from tests.test_reference import GRAIN, K, crowd_differs, random_cluster
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One cluster. `first`: the level at which solver and greedy part ("" = none), `better`: who is ahead there."""
+    """One cluster. `first`: the level at which solver and greedy part ("" = none), `better`: who is ahead there.
+    `gone`: pods that go.
+    """
 
     seed: int
     status: str
@@ -54,12 +61,22 @@ class Outcome:
     first: str
     better: str
     faults: tuple[str, ...]
+    gone: int = 0
 
 
 def plan(seed: int) -> Outcome:
     """Plan, replay and compare one cluster."""
+    return judge(seed, random_snapshot(Random(seed)), POLICIES[seed % len(POLICIES)])
+
+
+def plan_full(seed: int) -> Outcome:
+    """The same where running work may have to make room."""
+    return judge(seed, full_snapshot(Random(seed)), [*EVICTING.values()][seed % len(EVICTING)])
+
+
+def judge(seed: int, snapshot: Snapshot, policy: Policy) -> Outcome:
     start = time.perf_counter()
-    report = run_cycle(random_snapshot(Random(seed)), POLICIES[seed % len(POLICIES)], Budget(seconds=1.0, apart=False))
+    report = run_cycle(snapshot, policy, Budget(seconds=1.0, apart=False))
     milliseconds = 1000 * (time.perf_counter() - start)
     problem, rules = report.problem, report.rules
     faults = [
@@ -73,11 +90,15 @@ def plan(seed: int) -> Outcome:
         for level in report.levels
         if level.bound is not None and level.value > level.bound
     ]
-    greedy = {level.name: level.value for level in evaluate(problem, rules, report.greedy, Effort(1.0))}
+    greedy = report.greedy_levels
+    if not policy.preempts and not policy.reclaims:
+        greedy = {level.name: level.value for level in evaluate(problem, rules, report.greedy, Effort(1.0))}
     first, better = parting(report, greedy)
     if better == "greedy" and report.winner == "solver":
         faults.append(f"worse than greedy at {first}")
-    return Outcome(seed, str(certificate(report)["status"]), milliseconds, first, better, tuple(faults))
+    return Outcome(
+        seed, str(certificate(report)["status"]), milliseconds, first, better, tuple(faults), int(report.plan.out.sum())
+    )
 
 
 def parting(report: CycleReport, greedy: Mapping[str, int]) -> tuple[str, str]:
@@ -111,23 +132,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instances", type=int, default=2000)
     parser.add_argument("--tiny", type=int, default=400)
+    parser.add_argument("--full", type=int, default=2000)
+    parser.add_argument("--crowds", type=int, default=200)
     arguments = parser.parse_args()
     where, start = machine(), time.perf_counter()
     with ProcessPoolExecutor(2) as pool:
         outcomes = list(pool.map(plan, range(arguments.instances), chunksize=20))
         compared = list(pool.map(compare, range(arguments.tiny), chunksize=5))
-    faults = [f"seed {outcome.seed}: {fault}" for outcome in outcomes for fault in outcome.faults]
-    differ = [text for _, text in compared if text]
-    print(report_text(outcomes, compared, [*faults, *differ], where, time.perf_counter() - start), end="")
-    sys.exit(bool(faults or differ))
+        full = list(pool.map(plan_full, range(arguments.full), chunksize=20))
+        crowds = [(levels, text) for levels, _, text in pool.map(crowd_differs, range(arguments.crowds), chunksize=5)]
+    faults = [f"seed {one.seed}: {fault}" for one in outcomes for fault in one.faults]
+    faults += [f"full, seed {one.seed}: {fault}" for one in full for fault in one.faults]
+    faults += [text for _, text in [*compared, *crowds] if text]
+    print(
+        "# Properties on random clusters\n\n"
+        f"{where}.\n`python -m benchmarks.properties`, {time.perf_counter() - start:.0f} s in two processes. "
+        "Method: the head of [properties.py](properties.py).\n\n"
+        f"{table(outcomes, compared)}\n"
+        f"## Clusters full of running work\n\n{table(full, crowds)}"
+    )
+    if faults:
+        print("\nNot as demanded:\n\n" + "".join(f"- {fault}\n" for fault in faults), end="")
+    sys.exit(bool(faults))
 
 
-def report_text(
-    outcomes: list[Outcome], compared: list[tuple[int, str]], faults: list[str], where: str, seconds: float
-) -> str:
-    """The report as Markdown."""
+def table(outcomes: list[Outcome], compared: list[tuple[int, str]]) -> str:
+    """What was found, as Markdown."""
     status = Counter(outcome.status for outcome in outcomes)
     ahead = Counter(outcome.first for outcome in outcomes if outcome.better == "solver")
+    going = sum(outcome.gone > 0 for outcome in outcomes)
     behind = sum(outcome.better == "greedy" for outcome in outcomes)
     times = sorted(outcome.milliseconds for outcome in outcomes)
     levels = sum(count for count, _ in compared)
@@ -135,6 +168,7 @@ def report_text(
     rows = [
         ("clusters planned", f"{len(outcomes):,}"),
         *((f"certificate `{name}`", f"{status[name]:,}") for name in ("optimal", "gap", "greedy")),
+        *([("somebody goes", f"{going:,}")] if going else []),
         ("strictly better than greedy", f"{ahead.total():,}"),
         *((f"- first at `{name}`", f"{count:,}") for name, count in sorted(ahead.items())),
         ("equal to greedy", f"{len(outcomes) - ahead.total() - behind:,}"),
@@ -144,14 +178,7 @@ def report_text(
         ("milliseconds per cycle, 99 of 100", f"{times[len(times) * 99 // 100]:.0f}"),
         ("tiny clusters on which MiniZinc agrees", f"{agree:,} of {len(compared):,} ({levels:,} level values)"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    broken = "".join(f"- {fault}\n" for fault in faults)
-    return (
-        "# Properties on random clusters\n\n"
-        f"{where}.\n`python -m benchmarks.properties`, {seconds:.0f} s in two processes. "
-        "Method: the head of [properties.py](properties.py).\n\n"
-        f"| | |\n|---|---:|\n{table}\n" + (f"\nNot as demanded:\n\n{broken}" if broken else "")
-    )
+    return "| | |\n|---|---:|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from solver_sched.actions.decide import Decision, decide
 from solver_sched.actions.enqueue import NotAdmitted, open_cycle, posed
 from solver_sched.actions.evict import evicted
 from solver_sched.explain import Reason, explain
-from solver_sched.greedy import greedy_plan, settle
+from solver_sched.greedy import evicting_plan, greedy_plan, settle
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
@@ -96,6 +96,7 @@ def run_cycle(
         reserved += found
         problem, index, rules = posed(snapshot, policy, entries.refused, reserved)
         baseline = greedy_plan(problem, rules)
+    without, baseline = baseline, evicting_plan(problem, rules, baseline)
     clock.lap("greedy")
     notes: list[str] = []
     refused: tuple[Violation, ...] = ()
@@ -105,14 +106,18 @@ def run_cycle(
     elif solver == "optimal":
         seed = policy.solve.seed if budget.seed is None else budget.seed
         effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
-        solution, failure = solve_apart(problem, rules, effort, baseline, progress, greedy_plan, apart=budget.apart)
-        if failure and solution is not None and policy.evicts:
+        solution, failure = solve_apart(
+            problem, rules, effort, without, progress, greedy_plan, baseline, apart=budget.apart
+        )
+        if failure and solution is not None and not solution.evicting and policy.evicts:
             # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
             reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
             solution = replace(solution, levels=reached)
         notes += [failure] if failure else []
     clock.lap("solve")
     winner = "greedy"
+    if solution is not None and not solution.evicting:
+        baseline = without  # nobody has to go: what greedy reaches without evictions is the bar
     if solution is not None and solution.levels and not beats(solution.greedy, solution.levels):
         winner = "solver"
         solved = solution.plan
@@ -130,11 +135,11 @@ def run_cycle(
         if refused:
             notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
             winner = "greedy"
-    if winner == "greedy":
-        plan, broken = _verified(problem, rules, baseline)
-        if broken:
-            notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")
-            plan = EMPTY_PLAN
+    for chosen in dict.fromkeys((baseline, without, EMPTY_PLAN)) if winner == "greedy" else ():
+        plan, broken = _verified(problem, rules, chosen)
+        if not broken:
+            break
+        notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")
     clock.lap("verify")
     levels = solution.levels if solution is not None else ()
     decisions = decide(entries.admitted, problem, index, plan, rules)

@@ -12,7 +12,7 @@ import numpy as np
 
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
-from solver_sched.rights import may_take, rights
+from solver_sched.rights import rights, takers
 
 
 def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
@@ -73,18 +73,23 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     lost: dict[int, set[int]] = defaultdict(set)
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
+    order = sorted(everywhere, key=lambda j: (int(rules.rank[j]), int(problem.job_created[j]), j))
+    at: dict[int, list[int]] = defaultdict(list)
+    for j in order:
+        for n in short.get(j) or everywhere[j]:
+            at[n].append(j)
+    place = {j: i for i, j in enumerate(order)}
+    pools: dict[tuple[int, int], tuple[set[int], int]] = {}
     for row, (s, cause) in enumerate(zip(plan.victim.tolist(), plan.cause.tolist(), strict=True)):
-        h, n = int(v.holder[s]), int(v.node[s])
-
-        def nearness(
-            j: int, h: int = h, n: int = n, cause: int = cause
-        ) -> tuple[bool, bool, bool, bool, int, int, int]:
-            nodes = short[j] if j in short else everywhere[j]
-            allowed_to = may_take(problem, rules, allowed, j, h, cause)
-            near = (n not in nodes, not nodes & lost[h])
-            return (not allowed_to, j not in short, *near, int(rules.rank[j]), int(problem.job_created[j]), j)
-
-        out[row] = min(everywhere, key=nearness, default=-1)
+        h = int(v.holder[s])
+        if (h, cause) not in pools:
+            may = takers(problem, rules, allowed, h, cause)
+            able = [j for j in order if may[j]] or order
+            pool = [j for j in able if j in short] or able
+            near = {j for n in lost[h] for j in at[n]} & set(pool)
+            pools[h, cause] = set(pool), min(near or pool, key=place.__getitem__, default=-1)
+        among, beside = pools[h, cause]
+        out[row] = next((j for j in at[int(v.node[s])] if j in among), beside)
     return out
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import DomainRule, Ints, Plan, Problem
+from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked, touched
 
 State = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -109,17 +109,38 @@ class Loads:
         if not len(score):
             return -1
         if shape in self._coupled:
-            score = np.where(blocked(self._coupled[shape], self.placed, shape), NO_ROOM, score)
+            score = np.where(self.shut(shape), NO_ROOM, score)
         node = int(score.argmax())
         return node if score[node] >= 0 else -1
 
+    def ranking(self, shape: int) -> Ints:
+        """The nodes that no predicate forbids, highest score of one more pod first, whether there is room or not."""
+        rows, inverse = np.unique(self.state, return_inverse=True)
+        scorer, score = self._scorer(shape), np.full(len(rows), NO_ROOM, np.int64)
+        for i, (kind, alloc, used, _) in enumerate(self._states[row] for row in rows.tolist()):
+            if not self.rules.forbidden[shape, kind]:
+                score[i] = max(0, scorer.static[kind] + scorer.of(alloc, used))
+        of_node = score[inverse.reshape(-1)]
+        order: Ints = np.argsort(-of_node, kind="stable")
+        return order[of_node[order] >= 0]
+
+    def shut(self, shape: int) -> Bools:
+        """(N,) nodes that a rule between pods keeps from one more pod."""
+        if shape not in self._coupled:
+            return np.zeros(len(self.state), bool)
+        return blocked(self._coupled[shape], self.placed, shape)
+
     def move(self, shape: int, node: int, pods: int) -> None:
         """Place (or take back, pods < 0) pods of a shape on a node."""
-        kind, alloc, used, freed = self._states[self.state[node]]
-        after = tuple(u + pods * a for u, a in zip(used, self._scorer(shape).request, strict=True))
-        self.state[node] = self._state_row((kind, alloc, after, freed))
+        self.take(node, [pods * a for a in self._scorer(shape).request])
         if self._coupled:
             self.placed[shape, node] += pods
+
+    def take(self, node: int, amounts: Sequence[int]) -> None:
+        """Room of a node that is used from now on; negative = is free."""
+        kind, alloc, used, freed = self._states[self.state[node]]
+        after = tuple(u + a for u, a in zip(used, amounts, strict=True))
+        self.state[node] = self._state_row((kind, alloc, after, freed))
         self._log.append(node)
 
     def _state_row(self, state: State) -> int:

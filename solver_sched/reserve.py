@@ -96,6 +96,8 @@ class _Calendar:
     def reserve(self, j: int, *, promised: bool) -> Reservation | None:
         """The reservation of a blocked job, None if there is no time for it."""
         ahead = self._ahead(j)
+        if promised:
+            ahead &= self.rules.need > 0  # others may have given way for this start: growth is no reason to go
         there = (self.job < 0) | ahead[self.job]
         now = self.problem.now
         times = np.unique(self.end[there & (self.end > now) & (self.end < NEVER)]).tolist()

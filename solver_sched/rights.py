@@ -1,4 +1,4 @@
-"""Who may take room from whom: the rights behind C11, C12, C13, C14, C15 and C16 of formulation.md.
+"""Who may take room from whom: the rights behind C11, C12, C13, C14, C15, C16 and C18 of formulation.md.
 
 Read by solver, greedy and explainer.
 
@@ -21,8 +21,9 @@ class Rights:
     ends_by_preempt, ends_by_reclaim (H,): the holder may end whole. surplus (H,), role_surplus (W,): pods above the
     minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
     open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
-    over (Q, R): the queue holds more than its share. moves (V,): sets that may move in this solve (C18).
-    everywhere: also sets that could help nobody are looked at.
+    over (Q, R): the queue holds more than its share. key (J,), held (H,): priorities of jobs and holders, as far as the
+    policy has any. equals: what runs above a minimum gives way to a job of equal priority. moves (V,): sets that may
+    move in this solve (C19). everywhere: also sets that could help nobody are looked at.
     """
 
     claimants: Bools
@@ -37,6 +38,9 @@ class Rights:
     open: Bools
     asks: Bools
     over: Bools
+    key: Ints
+    held: Ints
+    equals: bool
     moves: Bools
     everywhere: bool = False
 
@@ -58,8 +62,8 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     claimants = np.zeros_like(could)
     outright = np.zeros(len(v.queue), bool)
     by_surplus = np.zeros(len(v.queue), bool)
+    equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
     if policy.preempts:
-        equals = any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
         loose = equals & ~v.broken & (v.running > v.minimum)
         for h in np.flatnonzero(has_open).tolist():
             mine = could & (problem.job_queue == v.queue[h])
@@ -102,6 +106,9 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
         open=may,
         asks=asks,
         over=over,
+        key=key,
+        held=held,
+        equals=equals,
         moves=np.zeros_like(may),
     )
 
@@ -179,19 +186,18 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
     )
 
 
-def may_take(problem: Problem, rules: Rules, allowed: Rights, j: int, h: int, cause: int) -> bool:
-    """Whether job `j`, of all claimants, is one for whom pods of holder `h` may go. No plan depends on it, words do."""
+def takers(problem: Problem, rules: Rules, allowed: Rights, h: int, cause: int) -> Bools:
+    """(J,) jobs, claimants or not, for whom pods of holder `h` may go. No plan depends on it, words do."""
     v = problem.victims
-    queue = problem.job_queue[j]
-    if problem.job_polite[j] or v.job[h] == j or (queue == v.queue[h]) == (cause == RECLAIM):
-        return False
+    own = problem.job_queue == v.queue[h]
+    able = ~problem.job_polite & (np.arange(len(own)) != v.job[h])
     if cause == RECLAIM:
-        return bool((allowed.asks[j] & allowed.over[v.queue[h]]).any())
-    mine, theirs = int(problem.job_priority[j]), int(v.priority[h])
-    if v.broken[h] or (mine > theirs and priorities(rules)):
-        return True
+        lends: Bools = able & ~own & (allowed.asks & allowed.over[v.queue[h]]).any(axis=1)
+        return lends
     loose = v.running[h] > v.minimum[h] and any(plugin.takes_surplus_of_equals() for plugin in rules.plugins)
-    return bool(loose and (mine == theirs or not priorities(rules)))
+    mine, theirs = _priority(rules, problem.job_priority), _priority(rules, v.priority)[h]
+    gives: Bools = able & own & (v.broken[h] | (mine > theirs) | ((mine == theirs) & loose))
+    return gives
 
 
 def priorities(rules: Rules) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor, gcd, lcm
 from pathlib import Path
@@ -271,7 +271,10 @@ def parameters(
 
     # Ranks and ages.
     rank = {
-        name: (_priority(tiny, tiny.jobs[name]), int(tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS))
+        name: (
+            _priority(tiny, tiny.jobs[name]),
+            int(need[name] > 0 and tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS),
+        )
         for name in jobs
     }
     ranks = sorted(set(rank.values()), reverse=True)
@@ -431,11 +434,11 @@ class Victim:
 
 @dataclass(frozen=True)
 class Rights:
-    """What claimants may take from a holder: `outright` whole by preempt, else its surplus, or by reclaim."""
+    """Claimants that may take from a holder: `takers` it whole and `equals` its surplus by preempt; `reclaimers`."""
 
-    preempt: bool
-    outright: bool
-    reclaim: bool
+    takers: frozenset[str] = frozenset()
+    equals: frozenset[str] = frozenset()
+    reclaimers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -478,7 +481,7 @@ def _evictions(facts: Facts, completed: frozenset[str]) -> Evictions:
             )
 
     # Who waits, and from whom it may take.
-    rights = dict.fromkeys(holders, Rights(preempt=False, outright=False, reclaim=False))
+    rights = dict.fromkeys(holders, Rights())
     claimants: set[str] = set()
     reclaim = facts.in_share and bool(RECLAIM.intersection(tiny.actions))
     reclaim = reclaim and any(_on(tiny, plugin, "enableReclaimable") for plugin in ("proportion", "capacity"))
@@ -496,12 +499,16 @@ def _evictions(facts: Facts, completed: frozenset[str]) -> Evictions:
                 surplus = holder.surplus_below and holder.priority == facts.priority(name)
                 if outright or surplus:
                     claimants.add(name)
-                    rights[other] = Rights(True, old.outright or outright, old.reclaim)
+                    rights[other] = (
+                        replace(old, takers=old.takers | {name})
+                        if outright
+                        else replace(old, equals=old.equals | {name})
+                    )
             elif reclaim and tiny.queues[q].reclaimable:
                 asked = {r for p in pending for r, v in p.request.items() if v and facts.contended[r]}
                 if any(facts.used[q].get(r, 0) > facts.deserved[q][r] for r in asked):
                     claimants.add(name)
-                    rights[other] = Rights(old.preempt, old.outright, True)
+                    rights[other] = replace(old, reclaimers=old.reclaimers | {name})
     return Evictions(holders, rights, list(victims.values()), frozenset(claimants))
 
 
@@ -613,7 +620,11 @@ def _eviction_data(
         "hmin": [h.minimum for h in holders.values()],
         "broken": [h.broken for h in holders.values()],
         "may_end": [h.whole for h in holders.values()],
-        "may_end_by_preempt": [evictions.rights[name].outright and not above_only for name in names],
+        "may_end_by_preempt": [bool(evictions.rights[name].takers) and not above_only for name in names],
+        **{
+            field: [{jobs.index(job) + 1 for job in getattr(evictions.rights[name], field)} for name in names]
+            for field in ("takers", "equals", "reclaimers")
+        },
         "v_minimum": [sum(of(name, minimum=True)) for name in names],
         "v_beyond": [sum(of(name, minimum=False)) for name in names],
         "limit_holder": [names.index(name) + 1 for name, _ in limits],
@@ -625,8 +636,8 @@ def _eviction_data(
             limits.index((v.job, v.pods.role)) + 1 if (v.job, v.pods.role) in limits else 0 for v in victims
         ],
         "victim_cnt": [v.count for v in victims],
-        "pre": [evictions.rights[v.job].preempt for v in victims],
-        "rec": [evictions.rights[v.job].reclaim for v in victims],
+        "pre": [bool(evictions.rights[v.job].takers | evictions.rights[v.job].equals) for v in victims],
+        "rec": [bool(evictions.rights[v.job].reclaimers) for v in victims],
         "v_victim": [value(_slot(v.pods)) for v in victims],
         "lost": [v.age for v in victims],
         "queue_position": [queue_levels.index(tiny.queues[facts.queue(v.job)].priority) for v in victims],

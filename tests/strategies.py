@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solver_sched.cluster.objects import (
+    Budget,
     HostPort,
     Needs,
     Node,
@@ -70,6 +71,119 @@ def random_snapshot(rng: Random, *, hostile: bool = False) -> Snapshot:
             pods.append(_pod(f"other{i}", needs, node=rng.choice(names), scheduler="default-scheduler"))
     made = Snapshot(nodes=tuple(nodes), pods=tuple(pods), groups=tuple(groups), queues=tuple(queues), now=NOW)
     return in_order(_absurd(rng, made) if hostile else made)
+
+
+def full_snapshots() -> st.SearchStrategy[Snapshot]:
+    """Clusters full of running gangs, with a few that wait."""
+    return st.randoms(use_true_random=False).map(full_snapshot)
+
+
+def full_snapshot(rng: Random) -> Snapshot:
+    """One of them: at most 6 nodes, 7 running and 4 waiting groups. Equal `rng` states give equal values."""
+    gpus = rng.random() < 0.4
+    nodes = [_node(rng, f"n{i}", gpus) for i in range(rng.choice([1, 2, 3, 3, 4, 6]))]
+    queues = [
+        replace(
+            _queue(rng, f"q{i}", gpus),
+            weight=rng.choice([1, 1, 2]),
+            reclaimable=rng.random() > 0.15,
+            priority=rng.choice([0, 0, 5]),
+        )
+        for i in range(rng.choice([1, 2, 2, 3]))
+    ]
+    left = {node.name: dict(node.allocatable) for node in nodes}
+    groups: list[PodGroup] = []
+    pods: list[Pod] = []
+    for i in range(rng.randint(2, 7)):
+        members = _running(rng, f"g{i}", left, gpus)
+        if members:
+            groups.append(_running_group(rng, f"g{i}", queues if rng.random() < 0.5 else queues[:1], members))
+            pods += members
+    for i in range(rng.randint(1, 4)):
+        group, members = _group(rng, f"w{i}", [queue.name for queue in queues], [], gpus)
+        priority = rng.choice([0, 10, 10, 20])
+        polite, promised = rng.random() < 0.1, rng.choice(nodes).name if rng.random() < 0.15 else None
+        groups.append(replace(group, priority=priority))
+        pods += [
+            replace(pod, priority=priority, preempts=not polite, nominated=promised if not pod.node else None)
+            for pod in members
+        ]
+    other = rng.choice(nodes)
+    if rng.random() < 0.3 and left[other.name].get("cpu", 0) >= 500:
+        needs = Needs(request=_request({"cpu": 500}))
+        pods.append(_pod("other", needs, node=other.name, scheduler="default-scheduler"))
+    budgets = [
+        Budget("ns", f"b{i}", (Requirement("job", "In", tuple(f"g{j}" for j in range(7) if rng.random() < 0.5)),), n)
+        for i, n in enumerate(rng.choice([[], [], [0], [1], [2], [1, 3]]))
+    ]
+    made = Snapshot(
+        nodes=tuple(nodes),
+        pods=tuple(pods),
+        groups=tuple(groups),
+        queues=tuple(queues),
+        budgets=tuple(budgets),
+        now=NOW,
+    )
+    return in_order(made)
+
+
+def _running(rng: Random, name: str, left: dict[str, dict[str, int]], gpus: bool) -> list[Pod]:
+    """Pods of one or two kinds wherever they still fit; takes their room. A few are on their way out, or to come."""
+    out: list[Pod] = []
+    kept, system, young = rng.random() < 0.1, rng.random() < 0.05, rng.random() < 0.2
+    for row in range(rng.choice([1, 1, 2])):
+        request = {
+            "cpu": rng.choice([500, 1000, 1000, 2000]),
+            "memory": rng.choice([0, 1, 1, 2]),
+            GPU: rng.choice([0, 0, 1, 2]) if gpus else 0,
+        }
+        needs = Needs(request=_request(request))
+        for _ in range(rng.choice([1, 2, 2, 3, 4])):
+            fits = [n for n, room in left.items() if all(room.get(r, 0) >= v for r, v in needs.request)]
+            if not fits:
+                continue
+            node = rng.choice(fits)
+            for r, v in needs.request:
+                left[node][r] -= v
+            pod = _pod(f"{name}-{len(out)}", needs, node=node, created=1)
+            out.append(
+                replace(
+                    pod,
+                    group=f"ns/{name}",
+                    index=len(out),
+                    role="ab"[row],
+                    priority=rng.choice([0, 0, 0, 5]),
+                    started=rng.choice([0, 1, NOW - 700, NOW - 50]),
+                    preemptable=not kept,
+                    priority_class="system-node-critical" if system else "",
+                    labels={**pod.labels, **({"volcano.sh/cooldown-time": "10m"} if young else {})},
+                    terminating=rng.random() < 0.05,
+                )
+            )
+    return out
+
+
+def _running_group(rng: Random, name: str, queues: Sequence[Queue], members: list[Pod]) -> PodGroup:
+    """Rigid or elastic; adds to its members a pod that is pending now and then, as growth or as what was lost."""
+    total = len(members)
+    least = rng.choice([0, 1, total, total, rng.randint(1, total)])
+    if rng.random() < 0.2:
+        last = members[-1]
+        lost = _pod(f"{name}-{total}", last.needs, created=1)
+        members.append(replace(lost, group=last.group, index=total, role=last.role, priority=last.priority))
+        least = rng.choice([least, least, total + 1])
+    roles = dict.fromkeys(sorted({pod.role for pod in members}), 1) if rng.random() < 0.4 else {}
+    return PodGroup(
+        "ns",
+        name,
+        "scheduling.volcano.sh/v1beta1",
+        min_member=least,
+        queue=rng.choice(queues).name,
+        min_task_member=roles,
+        priority=rng.choice([0, 0, 10]),
+        created=1,
+        phase="Running",
+    )
 
 
 def crowds() -> st.SearchStrategy[tiny.Cluster]:

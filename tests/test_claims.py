@@ -165,6 +165,34 @@ def test_a_gang_says_what_each_rule_keeps_back() -> None:
     ]
 
 
+def test_who_may_go_may_not_all_go_at_once() -> None:
+    """One of elastic's two pods may go, from either node; the gang needs both nodes."""
+    plan = planned("""
+      nodes: {n1: {cpu: 2}, n2: {cpu: 2}}
+      switches: {drf: {enablePreemptable: false}}
+      jobs:
+        elastic: {min: 1, pods: [{cpu: 2, node: n1}, {cpu: 2, node: n2}]}
+        high: {priority: 10, min: 2, pods: [{count: 2, cpu: 2}]}
+    """)
+    found = reason(plan, "high")["message"].partition("; evictions: ")[2]
+    assert found == "those who may go may not all go at once, and then 1 of 2 pods fit"
+
+
+def test_what_could_go_may_be_worth_more() -> None:
+    """b lends nothing to a: r1 is of priority 10 and inside the share of its queue, w1 of priority 0."""
+    plan = planned("""
+      nodes: {n1: {cpu: 4}}
+      queues: {a: {}, b: {}}
+      jobs:
+        r0: {queue: a, pods: [{cpu: 3, node: n1, preemptable: false}]}
+        r1: {queue: a, priority: 10, pods: [{cpu: 1, node: n1}]}
+        w1: {queue: b, pods: [{cpu: 1}]}
+        w2: {queue: b, pods: [{cpu: 1}]}
+    """)
+    found = reason(plan, "w1")["message"].partition("; evictions: ")[2]
+    assert found == "what could make room for it is worth more at a level above"
+
+
 def test_a_ceiling_could_be_cured_by_the_queue_itself() -> None:
     """Queue q may hold 2 and holds 2, of equal priority: the idle node does not help, and nobody goes."""
     text = """

@@ -209,7 +209,7 @@ def test_binds_are_the_plan_pod_by_pod(snapshot: Snapshot, rng: Random) -> None:
         return
     promised = {pod.key: pod for pod in snapshot.pods}
     rules = derive(problem, POLICY)
-    # what stands on room that a terminating pod still holds is nominated
+    # what stands on room that a terminating pod still holds is promised, not bound
     binds = [one for one in decide((), problem, index, given, rules) if isinstance(one, Bind | Nominate)]
     assert len({bind.pod for bind in binds}) == len(binds)
     set_of = {pod: t for t, members in enumerate(index.set_pods) for pod in members}

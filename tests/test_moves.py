@@ -289,17 +289,28 @@ def posed_with(text: str, most: int, **more: Any) -> tuple[Problem, Index, Rules
     return posed(read_objects(tiny.objects(one)), load_policy(tiny.policy(one)))
 
 
+PORTS = yaml.safe_load(FRAGMENTED.replace("node: n1", "node: n1, port: 80"))["jobs"]
+
+
 @pytest.mark.parametrize(
     ("message", "rows", "place", "most", "more"),
     [
         ("", [("a-0", "n2", 1)], ("big-0", "n1"), 10, {}),
-        ("may not", [("a-0", "n2", 1)], ("big-0", "n1"), 10, {"actions": ["allocate", "preempt"]}),
+        ("no action", [("a-0", "n2", 1)], ("big-0", "n1"), 10, {"actions": ["allocate", "preempt"]}),
+        ("may not", [("a-0", "n2", 1)], ("big-0", "n1"), 10, {"jobs": PORTS}),
         ("own node", [("a-0", "n1", 1)], ("big-0", "n1"), 10, {}),
         ("moved there", [("a-0", "n2", 1)], ("big-0", "n2"), 10, {}),
         ("go or move of", [("a-0", "n2", 2)], ("big-0", "n1"), 10, {}),
         ("at most 1", [("a-0", "n2", 1), ("b-0", "n1", 1)], ("big-0", "n1"), 1, {}),
         ("a budget", [("a-0", "n2", 1)], ("big-0", "n1"), 10, {"budgets": {"b": {"jobs": ["a"], "allowed": 0}}}),
         ("nothing starts", [("a-0", "n2", 1)], None, 10, {}),
+        (
+            "fit without",
+            [("a-0", "n2", 1)],
+            ("big-0", "n3"),
+            10,
+            {"nodes": {name: {"cpu": 4} for name in ("n1", "n2", "n3")}},
+        ),
     ],
 )
 def test_the_verifier_knows_every_rule(

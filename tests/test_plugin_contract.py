@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from solver_sched import greedy
-from solver_sched.greedy import greedy_plan
+from solver_sched.greedy import fill, greedy_plan
 from solver_sched.loads import IDLE, placement_score
 from solver_sched.model import classes, ledger
 from solver_sched.model.classes import JobClass
@@ -176,7 +175,7 @@ class Count:
         self.grain = grain // whole * whole or grain
         jobs = range(len(problem.job_min))
         self.sets = {j: [t for t, job in enumerate(problem.set_job.tolist()) if job == j] for j in jobs}
-        aged = [0 < created < problem.now - 3600 for created in problem.job_created.tolist()]
+        aged = [self.need(j) > 0 and 0 < int(problem.job_created[j]) < problem.now - 3600 for j in jobs]
         self.rank = [(int(problem.job_priority[j]) if priority else 0, aged[j]) for j in jobs]
         times = sorted({int(problem.job_created[j]) for j in jobs if rules.demand.starts[j]}, reverse=True)
         self.age = [times.index(t) if t in times else 0 for t in problem.job_created.tolist()]
@@ -818,11 +817,11 @@ FAULTS_NUMBERS: dict[str, tuple[Callable[[], object], Fault]] = {
     ),
     "greedy knows no ceiling": (
         lambda: check_greedy("capacity", SEEDS),
-        patched(greedy._Greedy, "_allowed", lambda self, queue, shape: True),
+        patched(fill.Greedy, "_allowed", lambda self, queue, shape: True),
     ),
     "greedy keeps half gangs": (
         lambda: check_greedy("gang", SEEDS),
-        patched(greedy._Greedy, "_undo", lambda *given: None),
+        patched(fill.Greedy, "_undo", lambda *given: None),
     ),
     "age by row": (
         lambda: check_permutation("gang", SEEDS),

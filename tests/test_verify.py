@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as swap
+from typing import Any
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
+from solver_sched.cluster.objects import Budget, Needs, Node, Pod, PodGroup, Queue
 from solver_sched.plugins.rules import Rules, derive
-from solver_sched.policy import load_policy
-from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
+from solver_sched.policy import Policy, load_policy
+from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Plan, Problem
 from solver_sched.problem.encode import encode
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
@@ -113,3 +117,155 @@ def test_who_and_where_are_rows() -> None:
     assert (over.plugin, over.node, over.job) == ("base", 1, -1)
     (more,) = violations(problem, rules, plan((0, 0, 2)))
     assert (more.plugin, more.node, more.job) == ("base", -1, 0)
+
+
+# -- who goes ---------------------------------------------------------------------------------------------------------
+
+EVICTING = "enqueue, allocate, backfill, preempt, reclaim"
+
+
+def gang(
+    name: str, cpu: int, count: int, minimum: int, *, node: str = "", queue: str = "q", priority: int = 0, **fields: Any
+) -> tuple[PodGroup, list[Pod]]:
+    """`count` pods of `cpu` milli-CPU; on `node` they run."""
+    group = PodGroup("ns", name, "scheduling.volcano.sh/v1beta1", minimum, queue=queue, priority=priority, created=1)
+    one = replace(pod(name, cpu, node=node or None, group=f"ns/{name}"), priority=priority, started=1, **fields)
+    members = [replace(one, name=f"{name}-{i}", index=i) for i in range(count)]
+    return group, members
+
+
+def stated_full(
+    *gangs: tuple[PodGroup, list[Pod]],
+    plugins: str = "priority gang proportion",
+    actions: str = EVICTING,
+    **fields: Any,
+) -> tuple[Snapshot, Policy]:
+    """Nodes n0 and n1 of 4 cpu; queues q and r of equal weight."""
+    snapshot = Snapshot(
+        nodes=tuple(Node(f"n{i}", {"cpu": 4000, "pods": 110}) for i in range(2)),
+        pods=tuple(pod for _, members in gangs for pod in members),
+        groups=tuple(group for group, _ in gangs),
+        queues=fields.pop("queues", (Queue("q"), Queue("r"))),
+        now=1000,
+        **fields,
+    )
+    tier = [{"name": name} for name in plugins.split()]
+    return snapshot, load_policy({"actions": actions, "tiers": [{"plugins": tier}]})
+
+
+def full(*gangs: tuple[PodGroup, list[Pod]], **fields: Any) -> tuple[Problem, Rules]:
+    snapshot, policy = stated_full(*gangs, **fields)
+    problem, _ = encode(snapshot, evicting=True)
+    return problem, derive(problem, policy)
+
+
+def exchange(placed: list[tuple[int, int, int]], *out: tuple[int, int, int]) -> Plan:
+    """(pod set, node, count) come, (victim set, pods, cause) go."""
+    table = np.array(out, np.int64).reshape(-1, 3)
+    return swap(plan(*placed), victim=table[:, 0], out=table[:, 1], cause=table[:, 2])
+
+
+LOW = gang("low", 2000, 2, 2, node="n0")
+HIGH = gang("high", 2000, 2, 2, priority=5)
+SPLIT = "holder 0: 1 of at least 2 pods would be left"
+NOBODY = "2 pods go, and no job starts that may take from others"
+UNCALLED = "holder 0: 2 pods are preempted, and no job of their queue starts"
+KEPT = gang("kept", 4000, 1, 1, node="n1", preemptable=False)
+
+
+def test_a_lower_gang_goes_whole_for_a_higher_one() -> None:
+    # n0 is full of low's 2 x 2 cpu: high's 2 x 2 come for them.
+    problem, rules = full(LOW, HIGH, KEPT, plugins="priority gang drf")
+    assert said(problem, rules, exchange([(0, 0, 2)], (0, 2, PREEMPT))) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        (exchange([(0, 0, 2)], (1, 2, PREEMPT)), ["a plan row names no victims"]),
+        (exchange([(0, 0, 2)], (0, 0, PREEMPT)), ["a plan row evicts no pod"]),
+        (exchange([(0, 0, 2)], (0, 2, PREEMPT), (0, 1, PREEMPT)), ["3 pods go of the 2 that run"]),
+        (exchange([(0, 0, 2)], (0, 1, PREEMPT)), ["4000 cpu placed, 2000 free"]),
+        (exchange([(0, 0, 1)], (0, 1, PREEMPT)), [SPLIT, "1 of at least 2 members would run"]),
+        (exchange([], (0, 2, PREEMPT)), [NOBODY, UNCALLED]),
+    ],
+)
+def test_what_no_preemption_is(given: Plan, messages: list[str]) -> None:
+    problem, rules = full(LOW, HIGH, KEPT, plugins="priority gang drf")
+    assert said(problem, rules, given) == messages
+
+
+def test_whose_rule_it_is() -> None:
+    given = exchange([(0, 0, 2)], (0, 2, PREEMPT))
+    # preempt is not listed; gang alone lets only surplus go; a budget of 1 for two; high must not preempt
+    assert said(*full(LOW, HIGH, KEPT, actions="allocate", plugins="priority gang drf"), given) == [
+        "2 pods go by preempt, which is not listed"
+    ]
+    problem, rules = full(LOW, HIGH, KEPT)
+    assert [(v.plugin, v.message) for v in violations(problem, rules, given)] == [
+        ("gang", "holder 0: a gang of 2 is preempted whole, and only surplus may be")
+    ]
+    budget = (Budget("ns", "calm", (), 1),)
+    assert said(*full(LOW, HIGH, KEPT, plugins="priority gang drf", budgets=budget), given) == [
+        "2 pods go under a disruption budget of 1"
+    ]
+    polite = gang("high", 2000, 2, 2, priority=5, preempts=False)
+    assert said(*full(LOW, polite, KEPT, plugins="priority gang drf"), given) == [
+        NOBODY,
+        UNCALLED,
+        "4000 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
+        "4000 cpu started by jobs that must not preempt, 0 idle",
+    ]
+
+
+def test_an_equal_takes_surplus_where_drf_lets_it() -> None:
+    elastic, single = gang("elastic", 2000, 2, 1, node="n0"), gang("single", 2000, 1, 1)
+    given = exchange([(0, 0, 1)], (0, 1, PREEMPT))
+    assert said(*full(elastic, single, KEPT, plugins="priority gang drf"), given) == []
+    assert said(*full(elastic, single, KEPT, plugins="priority gang"), given) == [
+        "holder 0: 1 pods of priority 0 give way to one of 0"
+    ]
+
+
+def test_what_would_fit_without_needs_nobody_to_go() -> None:
+    problem, rules = full(LOW, HIGH, plugins="priority gang drf")
+    assert said(problem, rules, exchange([(0, 1, 2)], (0, 2, PREEMPT))) == [
+        "2 pods go, and all that is placed would fit without"
+    ]
+
+
+def test_protected_pods() -> None:
+    given = exchange([(0, 0, 2)], (0, 2, PREEMPT))
+    system = gang("low", 2000, 2, 2, node="n0", priority_class="system-node-critical")
+    assert said(*full(system, HIGH, KEPT, plugins="priority gang drf conformance"), given) == [
+        "2 pods of the system go"
+    ]
+    young = gang("low", 2000, 2, 2, node="n0", labels={"volcano.sh/cooldown-time": "1h"})
+    assert said(*full(young, HIGH, KEPT, plugins="priority gang drf cdp"), given) == [
+        "2 pods go that run for 999 s of a cool-down of 3600 s"
+    ]
+
+
+def test_reclaim_up_to_the_share_and_within_the_own() -> None:
+    # q holds all 8 cpu, r asks 4: half each. Two of q's four singles may go; r's pair of 2 x 2 is inside its share.
+    many = [gang(f"s{i}", 2000, 1, 1, node=f"n{i // 2}") for i in range(4)]
+    pair = gang("pair", 2000, 2, 2, queue="r")
+    problem, rules = full(*many, pair, plugins="priority gang drf proportion")
+    assert said(problem, rules, exchange([(0, 0, 2)], (0, 1, RECLAIM), (1, 1, RECLAIM))) == []
+    assert (
+        said(problem, rules, exchange([(0, 0, 2)], *((s, 1, RECLAIM) for s in range(3))))
+        == [
+            "6000 cpu reclaimed, 4000 to give",
+            "3 pods reclaimed, 4 to give",
+        ][:1]
+    )
+    assert said(problem, rules, exchange([(0, 0, 2)], (0, 1, PREEMPT), (1, 1, PREEMPT))) == [
+        "holder 0: 1 pods are preempted, and no job of their queue starts",
+        "holder 1: 1 pods are preempted, and no job of their queue starts",
+        "4000 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
+    ]
+    kept = (Queue("q", reclaimable=False), Queue("r"))
+    closed = full(*many, pair, queues=kept)
+    assert said(*closed, exchange([(0, 0, 2)], (0, 1, RECLAIM), (1, 1, RECLAIM))) == [
+        "reclaimed from, and not reclaimable"
+    ]

@@ -89,7 +89,8 @@ def evicted(problem: Problem, index: Index, rules: Rules, plan: Plan) -> dict[st
         mine = v.holder[plan.victim] == h
         pairs = sorted(set(zip(plan.cause[mine].tolist(), jobs[mine].tolist(), strict=True)))
         said = [words.of_group(h, cause, j) for cause, j in pairs]
-        more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+        others = len({j for _, j in pairs}) - 1
+        more = f"; {others} more group{'s start' if others > 1 else ' starts'} as well" if others else ""
         detail = {
             "actions": sorted({ACTIONS[cause] for cause, _ in pairs}),
             "for": sorted({index.jobs[j] for _, j in pairs if j >= 0}),
@@ -150,7 +151,9 @@ class _Words:
             return f"{v.running[h]} of at least {v.minimum[h]} pods run: a remainder gives way to {who}"
         theirs, mine = int(v.priority[h]), int(self.problem.job_priority[job])
         if theirs == mine:
-            return f"what runs above its minimum gives way to {who} of the same priority {mine}"
+            above = self.gone[h] <= v.running[h] - v.minimum[h]
+            what = "what runs above its minimum" if above else f"a job of priority {theirs}"
+            return f"{what} gives way to {who} of the same priority" + (f" {mine}" if above else "")
         return f"priority {theirs} gives way to {who} of priority {mine}"
 
     def _shares(self, q: int, job: int) -> str:

@@ -86,7 +86,9 @@ def judged(
 
     Under a policy that evicts, what goes is judged as evictions, and a plan that evicts has the levels of
     formulation.md 8: also where it breaks rules about who may go, as long as what is placed fits once they have gone.
-    A gang that is left below its minimum then counts as ended whole. Under any other policy pods that go are taken as
+    A gang that is left below its minimum then counts as ended whole. Remainders of broken gangs are taken as whoever
+    the plan completes leaves them, where a cycle of ours goes by what it could complete without evictions: levels
+    in-share.spare and disruption.whom may differ by that. Under any other policy pods that go are taken as
     gone, with the right to evict them unquestioned.
 
     Levels have no bound: a bound is a statement about all plans, and this is one. Which of a queue's work counts as in
@@ -204,7 +206,7 @@ def _with_victims(
     import numpy as np
 
     from solver_sched.problem.arrays import PREEMPT, RECLAIM
-    from solver_sched.rights import may_take, rights
+    from solver_sched.rights import rights, takers
 
     v, allowed = problem.victims, rights(problem, rules)
     set_of = {pod: s for s, members in enumerate(index.victim_pods) for pod in members}
@@ -213,7 +215,7 @@ def _with_victims(
 
     def cause(h: int) -> int:
         for each in (PREEMPT, RECLAIM):
-            if any(may_take(problem, rules, allowed, j, h, each) for j in starting):
+            if takers(problem, rules, allowed, h, each)[starting].any():
                 return each
         return RECLAIM if starting and all(problem.job_queue[j] != v.queue[h] for j in starting) else PREEMPT
 
@@ -272,7 +274,8 @@ def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple
     effort = Effort(Budget().seconds, policy.solve.gap)
     if not plan.frees:
         return evaluate(problem, rules, plan, effort)
-    wide, allowed, whole = lifted(problem, rights(problem, rules), plan)
+    # whoever the plan completes is no remainder
+    wide, allowed, whole = lifted(problem, rights(problem, rules, _without_victims(plan)), plan)
     levels = evaluate(wide, rules, whole, effort, allowed=allowed)
     return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
 

@@ -20,7 +20,7 @@ from solver_sched.explain.quota import Quota
 from solver_sched.explain.room import Room, Want, open_kinds
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Bools, Index, Ints, Plan, Problem
-from solver_sched.rights import may_take, priorities, rights
+from solver_sched.rights import priorities, rights, takers
 from solver_sched.snapshot import Snapshot
 
 NEVER = "its pods have preemptionPolicy Never"
@@ -28,11 +28,14 @@ NOT_STARVING = "enableJobStarving is off, so nobody makes room"
 
 
 class _Rule(NamedTuple):
-    """`lets` (M,): pods of each row that it lets go. `words`: what it says of so many pods that it keeps back."""
+    """`lets` (M,): pods of each row that it lets go; `partly` (M,): of its holder no more than runs above the minimum.
+    `words`: what it says of so many pods that it keeps back, given the rows where it does.
+    """
 
     name: str
     lets: Ints
     words: Callable[[int, Bools], str]
+    partly: Bools | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,15 +71,16 @@ class Claims:
         self.after, self.quota, self.ladder, self.amounts = problem.after(plan), quota, ladder, amounts
         self.rights = rights(problem, rules)
         self.gone = plan.evicted(problem)
+        self._takes = np.zeros(len(problem.job_queue), bool)
+        for h, cause in set(zip(problem.victims.holder[plan.victim].tolist(), plan.cause.tolist(), strict=True)):
+            self._takes |= takers(problem, rules, self.rights, h, cause)
         self.beside = Room(self.after, rules, plan)
         self._rows: _Running | None = None
         self._known: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
 
     def takes_from_plan(self, j: int) -> bool:
         """Whether the job may use room that the plan frees, as far as rights go."""
-        v = self.problem.victims
-        pairs = set(zip(v.holder[self.plan.victim].tolist(), self.plan.cause.tolist(), strict=True))
-        return any(may_take(self.problem, self.rules, self.rights, j, h, cause) for h, cause in pairs)
+        return bool(self._takes[j])
 
     def of(self, j: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
         """The end of the message and `evictions` of the detail, for a gang that could start and waits."""
@@ -89,29 +93,33 @@ class Claims:
 
     def _told(self, j: int, q: int, rank: int, priority: int, want: Want, ask: Ints) -> tuple[str, dict[str, Any]]:
         rows = self._running()
-        listed = [rule for rule in self._rules(j, q, rank, priority, ask) if (rule.lets < rows.count).any()]
-        caps = np.array([rule.lets for rule in listed], np.int64).reshape(len(listed), len(rows.count))
+        listed = [(rule, self._kept(rows, rule)) for rule in self._rules(j, q, rank, priority, ask)]
+        listed = [(rule, back) for rule, back in listed if back.any()]
         near = open_kinds(self.rules, want.shapes)[self.problem.node_kind[rows.node]] | (rows.queue == q)
         near &= rows.count > 0
-        may = self._together(rows, caps)
+        may, limit = self._together(rows, [rule for rule, _ in listed])
         fits = self._fits(may, want, ask, q)
         kept: list[dict[str, Any]] = []
         # what keeps everybody back is told also where others have taken all that could go
         first = NEVER if self.problem.job_polite[j] else ""
         if not any(plugin.starving() for plugin in self.rules.plugins):
             first = NOT_STARVING
-        for i, rule in enumerate(listed):
-            held = near & (rule.lets < rows.count)
-            pods = int((rows.count - rule.lets)[held].sum())
+        for rule, back in listed:
+            held = near & (back > 0)
+            pods = int(back[held].sum())
             if not pods or rule.name == "itself":
                 continue
-            alone = self._together(rows, np.delete(caps, i, axis=0))
+            alone, _ = self._together(rows, [other for other, _ in listed if other is not rule])
             would = self._fits(alone, want, ask, q) if (alone > may).any() else fits
-            room = ((rows.count - rule.lets)[held, None] * rows.request[held]).sum(axis=0)
+            room = (back[held, None] * rows.request[held]).sum(axis=0)
             kept.append({"rule": rule.name, "pods": pods, "room": self.amounts.mapping(room), "fitsWithout": would})
             if not first and fits < want.need <= would:
                 first = rule.words(pods, held)
         detail: dict[str, Any] = {"mayGo": int(may[near].sum()), "fits": fits, "needs": want.need, "keptBack": kept}
+        if not first and fits >= want.need:
+            at_once = self._fits(self._at_once(rows, may, limit, q), want, ask, q)
+            if at_once < want.need:
+                first = f"those who may go may not all go at once, and then {at_once} of {want.need} pods fit"
         return first or self._otherwise(want, fits, kept, detail["mayGo"], near=bool(near.any())), detail
 
     def _otherwise(self, want: Want, fits: int, kept: Sequence[dict[str, Any]], may: int, *, near: bool) -> str:
@@ -119,9 +127,8 @@ class Claims:
         if not near:
             return "nobody runs who could make room"
         if fits >= want.need:
-            level = self.ladder.first_open
-            if level is not None:
-                return f"room could be made for it, but level {level.name} is not proven"
+            if self.ladder.first_open is not None or not self.ladder.levels:
+                return f"room could be made for it, {self.ladder.why_unsolved()}"
             return "what could make room for it is worth more at a level above"
         most = sorted(kept, key=lambda one: -one["pods"])
         held = names([f"{one['rule']} ({_pods(one['pods'])})" for one in most])
@@ -130,17 +137,64 @@ class Claims:
 
     # -- what goes ------------------------------------------------------------------------------------------------
 
-    def _together(self, rows: _Running, caps: Ints) -> Ints:
-        """(M,) pods that may go under all of some rules: a gang that does not end whole keeps its minimum."""
+    def _together(self, rows: _Running, listed: Sequence[_Rule]) -> tuple[Ints, Ints]:
+        """(M,) pods of each row that may go under all of some rules, and (H,) the most of each holder: what does not
+        end whole keeps its minimum.
+        """
         v = self.problem.victims
-        may = np.minimum(caps.min(axis=0, initial=2**62), rows.count)
+        may = np.min([rows.count, *(rule.lets for rule in listed)], axis=0)
         known = rows.holder >= 0
-        size = len(v.queue)
-        going = np.bincount(rows.holder[known], weights=may[known], minlength=size).astype(np.int64)
-        left = self._left()
-        surplus = np.where(v.broken, left, np.maximum(0, left - v.minimum))
-        limit = np.where(going >= left, left, surplus)
-        out: Ints = np.where(known, np.minimum(may, np.append(limit, 0)[rows.holder]), may)
+        going = np.bincount(rows.holder[known], weights=may[known], minlength=len(v.queue)).astype(np.int64)
+        whole = going >= self._left()
+        for rule in listed:
+            if rule.partly is not None:
+                whole[rows.holder[rule.partly & known]] = False
+        limit = np.where(whole | v.broken, self._left(), self._surplus())
+        return np.where(known, np.minimum(may, np.append(limit, 0)[rows.holder]), may), limit
+
+    def _kept(self, rows: _Running, rule: _Rule) -> Ints:
+        """(M,) pods of each row that the rule keeps back."""
+        out: Ints = rows.count - rule.lets
+        if rule.partly is not None:
+            surplus = self._surplus()
+            for h in np.unique(rows.holder[rule.partly & (rows.holder >= 0)]).tolist():
+                over = int(rule.lets[rows.holder == h].sum() - surplus[h])
+                for i in np.flatnonzero(rows.holder == h)[::-1].tolist():
+                    more = max(0, min(over, int(rule.lets[i])))
+                    out[i], over = out[i] + more, over - more
+        return out
+
+    def _surplus(self) -> Ints:
+        """(H,) pods above the minimum after the plan."""
+        out: Ints = np.maximum(0, self._left() - self.problem.victims.minimum)
+        return out
+
+    def _at_once(self, rows: _Running, may: Ints, limit: Ints, q: int) -> Ints:
+        """(M,) of those that may go one by one, some that may go together: minimums, budgets and what a queue gives up
+        count for all of them. Taken first from the nodes on which most may go.
+        """
+        p, v = self.problem, self.problem.victims
+        holder = limit.copy()
+        budget = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
+        room = self.rights.room.copy()
+        np.subtract.at(room, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
+        on_node = np.zeros(len(p.node_free))
+        np.add.at(on_node, rows.node, may * (rows.request / np.maximum(p.total, 1)).max(axis=1))
+        out = np.zeros_like(may)
+        for i in np.lexsort((np.arange(len(may)), -on_node[rows.node])).tolist():
+            h, take = int(rows.holder[i]), int(may[i])
+            if not take or h < 0:
+                continue
+            under = np.flatnonzero(v.member[i]).tolist() if i < len(v.holder) else []
+            take = min([take, int(holder[h]), *(int(budget[b]) for b in under)])
+            k, asked = int(rows.queue[i]), rows.request[i] > 0
+            if k != q:
+                take = min(take, int((room[k, asked] // rows.request[i, asked]).min(initial=take)))
+            take = max(0, take)
+            out[i] = take
+            holder[h] -= take
+            budget[under] -= take
+            room[k] -= take * rows.request[i] * (k != q)
         return out
 
     def _left(self) -> Ints:
@@ -156,6 +210,8 @@ class Claims:
         own = given[rows.queue == q].sum(axis=0)
         if self.quota.refuses(q, ask, given=own) is not None:
             return 0
+        if not may.any():
+            return min(want.need, self.beside.gang(want))
         freed = np.zeros_like(self.after.node_free)
         np.add.at(freed, rows.node, given)
         room = replace(self.after, node_free=self.after.node_free + freed)
@@ -200,7 +256,6 @@ class Claims:
             return np.where(kept, np.minimum(count, np.maximum(0, at_most)), count)
 
         broken = of_holder(v.broken, 0) > 0
-        surplus = of_holder(self._left() - v.minimum, 0)
         out = [_Rule("itself", lets(of_holder(v.job == j, 0) > 0), lambda *_: "")]
         if p.job_polite[j]:
             out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
@@ -210,9 +265,8 @@ class Claims:
         under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
         budgeted = of_set(v.member.any(axis=1), 0) > 0
         few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
-        most = of_set(under, 2**62)
-        allowed = np.where(of_holder(few.any(axis=1), 0) > 0, np.minimum(most, surplus), most)
-        out.append(_Rule("budget", lets(budgeted, allowed), self._budgets))
+        short = budgeted & (of_holder(few.any(axis=1), 0) > 0)
+        out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets, short & ~broken))
         for plugin in plugins:
             spared = plugin.spares(p)
             if spared is not None:
@@ -222,15 +276,19 @@ class Claims:
         out.append(_Rule("preemptable", lets(pinned), lambda n, _: f"{_are(n)} marked preemptable: false"))
         grace = broken & (of_holder(v.stale, 1) == 0)
         out.append(_Rule("gracePeriod", lets(grace), self._in_grace))
+        # C16: a job that loses a pod places none
+        grows = np.bincount(p.set_job, weights=self.plan.placed(p), minlength=len(p.job_queue)) > 0
+        growing = of_holder((v.job >= 0) & np.append(grows, False)[v.job], 0) > 0
+        out.append(_Rule("placed", lets(growing), lambda n, _: f"{_are(n)} of gangs that get more in this plan"))
         voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
         ranked = priorities(rules)
         loose = any(plugin.takes_surplus_of_equals() for plugin in plugins)
         lower = own & ((rows.priority < priority) & ranked | broken)
         equal = own & ~lower & ((rows.priority == priority) | (not ranked)) & loose
         if voices and not any(voices):
-            out.append(_Rule("minimum", lets(lower & ~broken, surplus), self._minimums))
-        kept = lets(own & ~lower, np.where(equal, surplus, 0))
-        out.append(_Rule("priority", kept, lambda n, _: self._priorities(q, priority, n, ranked=ranked)))
+            out.append(_Rule("minimum", count, self._minimums, lower & ~broken))
+        not_lower = partial(self._priorities, q, priority, ranked)
+        out.append(_Rule("priority", lets(own & ~lower & ~equal), not_lower, equal))
         if not policy.preempts:
             out.append(_Rule("preempt", lets(own), lambda *_: "the policy does not list action preempt"))
         out += self._of_other_queues(j, q, rank, ask, others, lets)
@@ -265,26 +323,27 @@ class Claims:
             went = np.zeros_like(p.queue_used)
             np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
             guarded = p.queue_used - np.minimum(p.queue_used, p.queue_guarantee)
-            out.append(_Rule("guarantee", lets(others, self._pods_in(guarded - went)), self._guarantees))
+            pods, large = self._pods_in(guarded - went)
+            out.append(_Rule("guarantee", lets(others, pods), self._guarantees, others & large))
             beyond = np.where(self.rights.room < guarded, self.rights.room - went, 2**60)
-            share = np.where(lends[rows.queue], self._pods_in(beyond), 0)
+            pods, large = self._pods_in(beyond)
+            share = np.where(lends[rows.queue], pods, 0)
         else:
-            share = np.where(lends[rows.queue], rows.count, 0)
+            share, large = np.where(lends[rows.queue], rows.count, 0), np.zeros(len(rows.count), bool)
         others_hold = self._shares(q, ask)
-        out.append(_Rule("share", lets(others, share), lambda *_: others_hold))
+        out.append(_Rule("share", lets(others, share), lambda *_: others_hold, others & large))
         return out
 
-    def _pods_in(self, room: Ints) -> Ints:
-        """(M,) pods of each row that fit a room of its queue (Q, R); of a gang that does not fit whole, its surplus."""
+    def _pods_in(self, room: Ints) -> tuple[Ints, Bools]:
+        """(M,) pods of each row that fit a room of its queue (Q, R), and whether its gang does not fit whole."""
         rows, v = self._running(), self.problem.victims
         request = np.maximum(rows.request, 1)
         quotients = np.where(rows.request > 0, room[rows.queue] // request, 2**62)
-        out: Ints = quotients.min(axis=1, initial=2**62)
         whole = self._of_holders((v.count - self.gone)[:, None] * v.request)
-        large = ((whole > room[v.queue]) & (whole > 0)).any(axis=1)
-        surplus = np.where(large & ~v.broken, np.maximum(0, self._left() - v.minimum), 2**62)
-        most: Ints = np.append(surplus, 2**62)[np.where(rows.holder >= 0, rows.holder, len(v.queue))]
-        return np.minimum(out, most)
+        large = ((whole > room[v.queue]) & (whole > 0)).any(axis=1) & ~v.broken
+        return quotients.min(axis=1, initial=2**62), np.append(large, False)[
+            np.where(rows.holder >= 0, rows.holder, len(v.queue))
+        ]
 
     def _of_holders(self, values: Ints) -> Ints:
         """(H, X) sum of rows of victim sets (V, X)."""
@@ -330,7 +389,7 @@ class Claims:
     def _minimums(self, pods: int, held: Bools) -> str:
         return f"gang (enablePreemptable) keeps the minimum of {self._holders(held)}: {_pods(pods)}"
 
-    def _priorities(self, q: int, priority: int, pods: int, *, ranked: bool) -> str:
+    def _priorities(self, q: int, priority: int, ranked: bool, pods: int, _: Bools) -> str:
         queue = self.index.queues[q]
         if not ranked:
             return f"the policy knows no priorities: {_pods(pods)} of queue {queue} count as equal"

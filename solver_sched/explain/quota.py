@@ -39,6 +39,8 @@ class Quota:
         `given` (R,): what the queue itself would give up on top.
         """
         new = np.zeros_like(self.new) if before else self.new
+        # a queue above its ceiling has to come down to it before it gains room
+        given = np.maximum(0, given - np.maximum(0, self.problem.queue_used[q] - self.problem.queue_capability[q]))
         for ceiling in self.ceilings:
             over = (ask > 0) & (ceiling.room[q] < NO_LIMIT) & (new[q] + ask > ceiling.room[q] + given)
             if over.any():

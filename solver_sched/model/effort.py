@@ -44,11 +44,14 @@ class LevelResult:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Solution:
-    """A plan, the levels it reached, and the values that the given greedy plan reaches at the same levels."""
+    """A plan, the levels it reached, and the values that the greedy plan reaches at the same levels: the one with
+    evictions if `evicting`.
+    """
 
     plan: Plan
     levels: tuple[LevelResult, ...]
     greedy: Mapping[str, int] = field(default_factory=dict)
+    evicting: bool = False
 
 
 def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:

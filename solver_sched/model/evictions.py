@@ -1,4 +1,4 @@
-"""Who goes and who moves: variables and rows of C11 to C16, C18 and C19, and the level objectives about running work
+"""Who goes and who moves: variables and rows of C11 to C16 and C18 to C20, and the level objectives about running work
 (formulation.md 8, 11).
 
 Sets on nodes that no pending pod could use, in queues that no ceiling binds, only go with their whole gang: they get no
@@ -8,8 +8,9 @@ variable of their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -19,9 +20,23 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
 
+MOST_NODES, ROOMY = 1200, 2
+"""Beyond so many nodes with somebody who may go, only the nodes of the least holders are looked at, until these could
+make that many times the room that claimants ask for."""
 
-def _usable(problem: Problem, rules: Rules, rights: Rights) -> Bools:
-    """(N,) nodes where somebody may go and a pending pod could stand, and all where a pod that may move could."""
+
+class Opened(NamedTuple):
+    """`problem`: with a class of its own for every `usable` node (N,): where somebody may go and a pending pod could
+    stand. All other nodes keep their class. `whole`: these are all such nodes.
+    """
+
+    problem: Problem
+    usable: Bools
+    whole: bool
+
+
+def opened(problem: Problem, rules: Rules, rights: Rights, *, whole: bool = False) -> Opened:
+    """The problem as the levels with evictions see it; `whole`: however large it gets."""
     v = problem.victims
     able = rights.preempt | rights.reclaim | rights.moves
     room = problem.node_free.copy()
@@ -38,15 +53,12 @@ def _usable(problem: Problem, rules: Rules, rights: Rights) -> Bools:
             out |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
         return out
 
-    waiting = fits(problem.set_shape[rules.demand.starts[problem.set_job]])
-    return left & waiting | fits(v.shape[rights.moves])
-
-
-def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Bools]:
-    """The problem with a node class of its own for every usable node, and which nodes these are (N,). All other nodes
-    keep their class.
-    """
-    usable = _usable(problem, rules, rights)
+    usable = left & fits(problem.set_shape[rules.demand.starts[problem.set_job]])
+    # a pod that moves arrives also where nobody leaves
+    usable |= fits(v.shape[rights.moves])
+    whole = whole or int(usable.sum()) <= MOST_NODES or bool(rights.moves.any())
+    if not whole:
+        usable = _near_the_least(problem, rules, rights, usable)
     node_class = np.where(usable, -1, problem.node_class)
     kept, inverse = np.unique(node_class, return_inverse=True)
     dropped = int(kept[0] < 0) if len(kept) else 0
@@ -55,7 +67,7 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Boo
     nodes = np.flatnonzero(usable)
     node_class[nodes] = len(rows) + np.arange(len(nodes))
     size = np.bincount(node_class[node_class >= 0], minlength=len(rows) + len(nodes)).astype(np.int64)
-    return (
+    return Opened(
         replace(
             problem,
             node_class=node_class.astype(np.int64),
@@ -64,7 +76,31 @@ def opened(problem: Problem, rules: Rules, rights: Rights) -> tuple[Problem, Boo
             class_free=np.concatenate([problem.class_free[rows], problem.node_free[nodes]]),
         ),
         usable,
+        whole,
     )
+
+
+def _near_the_least(problem: Problem, rules: Rules, rights: Rights, usable: Bools) -> Bools:
+    """(N,) the nodes of holders of lowest rank and fewest nodes that together make room enough, whole gangs at once."""
+    v = problem.victims
+    able = rights.preempt | rights.reclaim
+    claiming = rights.claimants[problem.set_job]
+    asked = (problem.set_count[claiming, None] * problem.request[problem.set_shape[claiming]]).sum(axis=0)
+    nodes_of: dict[int, set[int]] = defaultdict(set)
+    for h, n in zip(v.holder[able].tolist(), v.node[able].tolist(), strict=True):
+        if usable[n]:
+            nodes_of[h].add(n)
+    out = np.zeros_like(usable)
+    room = np.zeros_like(problem.total)
+    on_node = np.zeros_like(problem.node_free)
+    np.add.at(on_node, v.node[able], v.count[able, None] * v.request[able])
+    for h in sorted(nodes_of, key=lambda h: (-int(rules.holder_rank[h]), len(nodes_of[h]), h)):
+        new = [n for n in nodes_of[h] if not out[n]]
+        out[new] = True
+        room = room + on_node[new].sum(axis=0)
+        if out.sum() >= MOST_NODES and (room >= ROOMY * asked)[asked > 0].all():
+            break
+    return out
 
 
 class Evictions:
@@ -77,13 +113,12 @@ class Evictions:
         problem: Problem,
         rules: Rules,
         rights: Rights,
+        usable: Bools,
     ) -> None:
-        self.model, self.int_var = model, int_var
+        self.model, self.int_var, self.usable = model, int_var, usable
         self.problem, self.rules, self.rights = problem, rules, rights
         v = problem.victims
         able = rights.preempt | rights.reclaim
-        # `opened` gives these nodes a class each
-        self.usable = _usable(problem, rules, rights)
         self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM, MOVE)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
         self.sets: dict[int, list[int]] = defaultdict(list)
@@ -145,7 +180,7 @@ class Evictions:
                 at_most(self.model, role, int(rights.role_surplus[o]))
 
     def _moves(self) -> None:
-        """C18: who may move, and C19: how many at most."""
+        """C19: who may move, and C20: how many at most."""
         v, most, total = self.problem.victims, self.rules.policy.solve.moves, Terms()
         for s in np.flatnonzero(self.rights.moves & self.usable[v.node]).tolist():
             self.out[MOVE][s] = Terms.of(self.int_var(min(int(v.count[s]), most)))
@@ -153,7 +188,7 @@ class Evictions:
         at_most(self.model, total, most)
 
     def _leave(self, h: int, sets: list[int]) -> None:
-        """A pod leaves once (C18), and a job that one leaves places none (C16)."""
+        """A pod leaves once (C19), and a job that one leaves places none (C16)."""
         v = self.problem.victims
         for s in sets:
             if self.out[MOVE][s].variables and self.gone(s).variables:
@@ -230,6 +265,30 @@ class Evictions:
             lends = (self.rights.over & asks).any(axis=1)
             if not lends[lenders].all():
                 self._balance(starts, queues, asks.tobytes(), lends)
+
+    def claim_rows(self, started: Callable[[Bools, bool], Terms]) -> None:
+        """C18; `started(jobs, own)`: how many of these jobs start, inside their queue's share or at all."""
+        p, v, rights = self.problem, self.problem.victims, self.rights
+        kinds = set(zip(v.queue.tolist(), rights.held.tolist(), v.broken.tolist(), strict=True))
+        for q, held, broken in sorted(kinds):
+            of_queue = rights.claimants & (p.job_queue == q)
+            higher = of_queue & (broken | (rights.key > held))
+            also = of_queue & ~higher & (rights.key == held) & rights.equals
+            holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
+            rows = np.flatnonzero(holders[v.holder]).tolist()
+            self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
+            ends = _total(self.end[PREEMPT][h] for h in np.flatnonzero(holders).tolist())
+            self._only_with(ends, started(higher, False))
+        for q in range(len(p.queue_used)):
+            takers = rights.claimants & (p.job_queue != q) & (rights.asks & rights.over[q]).any(axis=1)
+            rows = np.flatnonzero(v.queue[v.holder] == q).tolist()
+            self._only_with(_total(self.out[RECLAIM][s] for s in rows), started(takers, True))
+
+    def _only_with(self, gone: Terms, starts: Terms) -> None:
+        """Nothing goes where none of these starts."""
+        if gone.variables:
+            gone.extend(starts, -gone.span())
+            at_most(self.model, gone, 0)
 
     def _balance(
         self,
@@ -392,6 +451,7 @@ class Evictions:
         for cause in (PREEMPT, RECLAIM):
             going = plan.evicted(self.problem, cause)
             for s, terms in enumerate(self.out[cause]):
+                assert terms.variables or not going[s], "nobody has a right to what the plan evicts"
                 if terms.variables:
                     self.model.add(terms.linear() == int(going[s]))
             for h, terms in enumerate(self.end[cause]):
@@ -407,6 +467,13 @@ class Evictions:
             for s, terms in enumerate(self.out[cause])
             if terms.variables and (pods := value(terms))
         ]
+
+
+def _total(parts: Iterable[Terms]) -> Terms:
+    out = Terms()
+    for part in parts:
+        out.extend(part)
+    return out.collected()
 
 
 def potential(evictions: Evictions, node: int) -> Ints:

@@ -85,7 +85,6 @@ class Guided:
         evictions = self._ledger.evictions
         assert evictions is not None
         p, v = self._ledger.problem, self._ledger.problem.victims
-        # a node of which the sample keeps no pair may be priced in later
         of_class: dict[int, set[int]] = defaultdict(set, {c: set() for c in floor.placement.node_of})
         for (_, c), var in floor.placement.var.items():
             of_class[c].add(var.index)

@@ -19,7 +19,7 @@ from solver_sched.model.classes import JobClass, job_classes
 from solver_sched.model.evictions import Evictions
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
+from solver_sched.problem.arrays import NO_LIMIT, Bools, Ints, Problem
 from solver_sched.rights import Rights
 
 SCALE = 10**6
@@ -66,11 +66,16 @@ class Ledger:
     `derived`: variables that follow from the others, with how (tight value); they are created level by level.
     """
 
-    def __init__(self, problem: Problem, rules: Rules, rights: Rights | None = None) -> None:
+    def __init__(
+        self, problem: Problem, rules: Rules, rights: Rights | None = None, usable: Bools | None = None
+    ) -> None:
         self.problem, self.rules = problem, rules
         self.model = cp_model.CpModel()
         self._range: dict[int, int] = {}
-        self.evictions = Evictions(self.model, self.int_var, problem, rules, rights) if rights is not None else None
+        self.evictions: Evictions | None = None
+        if rights is not None:
+            assert usable is not None
+            self.evictions = Evictions(self.model, self.int_var, problem, rules, rights, usable)
         self.classes = job_classes(problem, rules, self.evictions.touched if self.evictions is not None else ())
         self.owned = _shared(rules)
         self.terms = [self._class_terms(cls) for cls in self.classes]
@@ -84,6 +89,7 @@ class Ledger:
         self._ceiling_rows()
         if self.evictions is not None:
             self.evictions.preempt_rows(self.starts, self.queues())
+            self.evictions.claim_rows(self._started)
             self._no_swaps(self.evictions.touched)
 
     # -- variables ----------------------------------------------------------------------------------------------
@@ -275,6 +281,14 @@ class Ledger:
             ):
                 for i, s in enumerate(cls.shape.tolist()):
                     out.extend(terms.whole.minimum[i], int(self.problem.request[s, resource]))
+        return out
+
+    def _started(self, jobs: Bools, own: bool) -> Terms:
+        """How many of these jobs start, inside their queue's share or at all."""
+        out = Terms()
+        for cls, terms in zip(self.classes, self.terms, strict=True):
+            if cls.need and jobs[cls.jobs[0]]:
+                out.extend((terms.own if own else terms.whole).started)
         return out
 
     def _no_swaps(self, touched: Mapping[int, cp_model.IntVar]) -> None:
@@ -530,7 +544,7 @@ class Ledger:
                 out[s].extend(terms.whole.minimum[i])
                 out[s].extend(terms.whole.growth[i])
         for s, moved in self.evictions.moved() if self.evictions is not None else ():
-            out[s].extend(moved)  # C18
+            out[s].extend(moved)  # C19
         return out
 
     def per_set(self, value: Callable[[Terms], int]) -> Ints:

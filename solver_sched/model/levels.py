@@ -82,6 +82,7 @@ class Search:
         self.levels_left = 1
         self.small = len(ledger.classes) <= SMALL_CLASSES
         self._objectives: list[Terms | None] = []
+        self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
         self.guided: Guided | None = None
@@ -112,12 +113,13 @@ class Search:
         `rank`: the level counts all that jobs of this rank and higher start or grow, so filling room can only help it.
         """
         began, effort = time.perf_counter(), 0.0
+        most = objective.span()
         if self.owed:
-            effort += self._redeem(objective)
+            effort, most = self._redeem(objective)
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent)
         best = self.value(objective) if self.incumbent is not None else None
-        bound = objective.span()
+        bound = most
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
@@ -181,6 +183,7 @@ class Search:
         self.levels_left = max(1, self.levels_left - 1)
         self.results.append(result)
         self._objectives.append(objective if objective.variables else None)
+        self.spans.append(objective.span())
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
@@ -203,10 +206,11 @@ class Search:
         self.lock(objective, relaxed.reached)
         self.results.append(LevelResult(name, 0, relaxed.bound, "UNKNOWN", time.perf_counter() - began))
         self._objectives.append(objective)
+        self.spans.append(objective.span())
         self.levels_left = max(1, self.levels_left - 1)
 
-    def _redeem(self, objective: Terms) -> float:
-        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Gives the effort."""
+    def _redeem(self, objective: Terms) -> tuple[float, int]:
+        """Find a plan that keeps the promises; where none is found, solve their levels one by one. Effort and bound."""
         assert self.guided is not None
         owed, self.owed = self.owed, []
         relaxed, effort = self.guided.relax(objective), 0.0
@@ -214,15 +218,15 @@ class Search:
             found = self.guided.repair(objective, relaxed, -(2**62), self._allowance(best_effort=False))
             effort = found.effort
             if found.solution is not None and self._accept(found.solution):
-                return effort
+                return effort, relaxed.bound
         for _, _, row in owed:
             self.model.proto.constraints[row].linear.domain[0] = NEVER
-        del self.results[-len(owed) :], self._objectives[-len(owed) :]
+        del self.results[-len(owed) :], self._objectives[-len(owed) :], self.spans[-len(owed) :]
         assert self.floor is not None
         self.guided = Guided(self.ledger, self.floor, self.effort.seed)
         for name, goal, _ in owed:
             self.maximise(name, goal)
-        return effort
+        return effort, objective.span()
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
@@ -422,37 +426,53 @@ def solve(
     greedy: Plan | None = None,
     improved: Callable[[Solution], None] | None = None,
     fill: Fill | None = None,
+    evicting: Plan | None = None,
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
-    `greedy` is the first incumbent where one level counts all of it; `improved` gets the incumbent after every level
-    (a caller that may have to kill this process keeps the last); `fill` adds to a plan what still fits.
+    `greedy`, a plan that evicts nobody, is the first incumbent where one level counts all of it; `improved` gets the
+    incumbent after every level (a caller that may have to kill this process keeps the last); `fill` adds to a plan what
+    still fits. `evicting`: the greedy plan in which others give way.
+
+    The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
+    section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
     """
     ledger = Ledger(problem, rules)
     apart = len(ledger.classes) > SMALL_CLASSES
     search = Search(ledger, Apart(ledger) if apart else Joint(ledger), effort, progress)
-    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1 and not len(greedy.victim):
+    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     search.fill = fill
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    plan, levels, given = _plan(search), search.outcome(), None
+    plan, levels, best = _plan(search), search.outcome(), None
     allowed, spent = rights(problem, rules, plan), search.spent
+    other = greedy if evicting is None else evicting
     if allowed.claimants.any():
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
         if (pending & allowed.claimants).any():
-            freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress)
+            freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
             spent += more
-            if len(freeing.plan.victim):
-                plan, levels, given = freeing.plan, freeing.levels, allowed
+            if other is not None and (len(freeing.plan.victim) or len(other.victim)):
+                values = _values(problem, rules, other, effort, freeing.levels, allowed)
+                freeing = replace(freeing, greedy=values, evicting=True)
+            if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
+                best = freeing
+            else:
+                levels = _at_least_as_open(levels, freeing.levels)
+    if best is None:
+        best = Solution(plan, levels, _values(problem, rules, greedy, effort, levels) if greedy is not None else {})
     moving = replace(allowed, moves=movable(problem, rules))
-    if moving.moves.any() and wait_for_moves(problem, rules, allowed, plan).any():
-        freeing, _ = _freeing(problem, rules, moving, _rest(effort, spent), progress)
-        if len(freeing.plan.moved) and _starts_more(freeing.levels, levels):
-            plan, levels, given = freeing.plan, freeing.levels, moving
-    values = _values(problem, rules, greedy, effort, levels, given) if greedy is not None else {}
-    return Solution(plan, levels, values)
+    waiting = wait_for_moves(problem, rules, allowed, best.plan)
+    if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):
+        if improved is not None:
+            improved(best)
+        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), progress, None)
+        if len(found.plan.moved) and _starts_more(found.levels, best.levels):
+            values = _values(problem, rules, other, effort, found.levels, moving) if other is not None else {}
+            return replace(found, greedy=values, evicting=True)
+    return best
 
 
 def _rest(effort: Effort, spent: float) -> Effort:
@@ -466,11 +486,16 @@ def _starts_more(levels: Sequence[LevelResult], others: Sequence[LevelResult]) -
 
 
 def _freeing(
-    problem: Problem, rules: Rules, allowed: Rights, effort: Effort, progress: Progress | None
+    problem: Problem,
+    rules: Rules,
+    allowed: Rights,
+    effort: Effort,
+    progress: Progress | None,
+    improved: Callable[[Solution], None] | None,
 ) -> tuple[Solution, float]:
     """The best plan when running work may have to make room or to move (formulation.md 8, 11), and the effort."""
-    wide, _ = opened(problem, rules, allowed)
-    ledger = Ledger(wide, rules, allowed)
+    wide, usable, whole = opened(problem, rules, allowed)
+    ledger = Ledger(wide, rules, allowed, usable)
     shapes = np.union1d(problem.set_shape, problem.victims.shape[allowed.moves])
     large = len(wide.class_size) * len(shapes) > LARGE
     # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
@@ -478,9 +503,33 @@ def _freeing(
     search = Search(ledger, floor, effort, progress)
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
+    if improved is not None:
+        search.after_level = lambda: improved(Solution(_plan(search), search.outcome())) if search.incumbent else None
     for _ in _evicting_levels(search):
         pass
-    return Solution(_plan(search), search.outcome()), search.spent
+    levels = search.outcome()
+    if not whole:
+        levels = tuple(map(_bounded_by_all, levels, search.spans))
+    return Solution(_plan(search), levels), search.spent
+
+
+def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
+    """A level of a part of the cluster: only the most that it could ever reach is a bound for the whole."""
+    bound = level.value if level.value == most else most
+    status = level.status.replace("OPTIMAL", "FEASIBLE") if bound != level.value else level.status
+    return replace(level, bound=bound, status=status)
+
+
+def _at_least_as_open(levels: Sequence[LevelResult], freeing: Sequence[LevelResult]) -> tuple[LevelResult, ...]:
+    """Levels without evictions, where evictions were looked for and none was found: what these might reach is open."""
+    bounds = {level.name: level.bound for level in freeing if "start" in level.name}
+    out = []
+    for level in levels:
+        bound = bounds.get(level.name)
+        if bound is not None and level.bound is not None and bound > level.bound:
+            level = replace(level, bound=bound, status=level.status.replace("OPTIMAL", "FEASIBLE"))
+        out.append(level)
+    return tuple(out)
 
 
 def _values(
@@ -512,9 +561,7 @@ def evaluate(
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
     those of a cycle that evicts.
     """
-    if allowed is not None:
-        problem, _ = opened(problem, rules, allowed)
-    ledger = Ledger(problem, rules, allowed)
+    ledger = Ledger(problem, rules, allowed, np.ones(len(problem.node_free), bool))
     if ledger.evictions is not None:
         ledger.evictions.hold(plan)
     placed = plan.placed(problem)
@@ -529,6 +576,8 @@ def evaluate(
     search = Search(ledger, None, effort, None)
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
+        if result.status.startswith("UNKNOWN"):
+            return tuple(search.results[:-1])
         if result.name in wanted and wanted[result.name] != result.value:
             break
     return tuple(search.results)
@@ -574,17 +623,18 @@ def _levels(search: Search) -> Iterator[LevelResult]:
 
 
 def _evicting_levels(search: Search) -> Iterator[LevelResult]:
-    """The skeleton of formulation.md 8 and 11: whoever starts first, then the least harm, growth last."""
+    """The skeleton of formulation.md 8 and 11: whoever starts first, then the least harm, growth last.
+
+    No job is kept out of a level that does not count it: its claim may make the room that another starts on (C18).
+    """
     ledger, evictions = search.ledger, search.ledger.evictions
     assert evictions is not None
     starting, names = _ranks(ledger), ledger.rules.rank_names
-    last = starting[-1] if starting else -1
-    enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
-    steered = search.floor is not None and not enabling
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
     search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
-    ledger.close_growth()
+    if search.floor is not None:  # of a given plan the growth is given
+        ledger.close_growth()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
         if search.guided is None:
@@ -593,8 +643,6 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
             search.promise(name, objective)
 
     for d in ranks if ledger.owned else ():
-        if steered:
-            ledger.open(d, -1)
         if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
         if d in starting:
@@ -603,14 +651,10 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     for d in evictions.ranks(RECLAIM):
         yield from solve(f"in-share.spare>={names[d]}", evictions.keep_value(d, RECLAIM))
     for d in ranks:
-        if steered:
-            ledger.open(last, d)
         if d in keeping:
             yield from solve(f"keep>={names[d]}", evictions.keep_value(d))
         if d in starting:
             yield from solve(f"start>={names[d]}", ledger.start_value(d, own=False))
-    if steered:
-        ledger.open(last, last)
     yield search.maximise("disruption.gangs", evictions.gangs())
     one = np.ones(len(ledger.problem.victims.holder), np.int64)
     yield search.maximise("disruption.pods", evictions.pods(one))
@@ -619,7 +663,8 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     if evictions.rights.moves.any():
         yield search.maximise("disruption.moves", evictions.moves(one))
         yield search.maximise("disruption.moved-time", evictions.moves(ledger.problem.victims.minutes))
-    ledger.open_growth()
+    if search.floor is not None:
+        ledger.open_growth()
     for d in starting:
         for own in (True, False) if ledger.owned else (False,):
             worth = ledger.growth_worth(d, own=own)

@@ -126,11 +126,10 @@ class Placement:
         superadditive function of the row); with d the requests themselves this cuts off most sums that do not pack.
         """
         p, implied = self.problem, self.problem.implied
-        # a node of which the sample keeps no pair may be given one later
-        for c in dict.fromkeys([*self.of_class, *self.node_of]):
-            shapes = self.of_class.get(c, [])
+        for c in self.node_of:
+            self._freed_capacity(c, self.of_class.get(c, []))
+        for c, shapes in self.of_class.items():
             if c in self.node_of:
-                self._freed_capacity(c, shapes)
                 continue
             size = int(p.class_size[c])
             for r in np.flatnonzero(~implied[c]).tolist():

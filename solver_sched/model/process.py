@@ -33,6 +33,8 @@ FAILURES = (
     ValueError,
 )
 """What a solve may end with on numbers it cannot hold, our own defects included: the greedy plan is then the answer."""
+Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None]
+"""What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts."""
 START_SECONDS = 30.0
 """A worker that has not answered by then has failed to start."""
 
@@ -94,6 +96,7 @@ def solve_apart(
     greedy: Plan,
     progress: Progress | None,
     fill: Fill | None = None,
+    evicting: Plan | None = None,
     *,
     apart: bool = True,
 ) -> tuple[Solution | None, str]:
@@ -102,29 +105,27 @@ def solve_apart(
         from solver_sched.model.levels import solve
 
         try:
-            return solve(problem, rules, effort, progress, greedy, fill=fill), ""
+            return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting), ""
         except FAILURES as error:
             return None, f"the solver failed: {type(error).__name__}: {error}"
     with _turn:
         try:
-            return _ask(problem, rules, effort, greedy, progress, fill)
+            return _ask((problem, rules, effort, greedy, fill, evicting), progress)
         except BaseException:
             # interrupted: the answer that is still to come would be taken for that of the next question
             shut_down()
             raise
 
 
-def _ask(
-    problem: Problem, rules: Rules, effort: Effort, greedy: Plan, progress: Progress | None, fill: Fill | None
-) -> tuple[Solution | None, str]:
+def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None, str]:
     pipe = warm_up().pipe
     best: Solution | None = None
     try:
-        pipe.send((problem, rules, effort, greedy, fill))
+        pipe.send(question)
         if not pipe.poll(START_SECONDS):
             shut_down()
             return None, "the solver process did not start"
-        deadline = time.monotonic() + HARD_FACTOR * effort.seconds + HARD_EXTRA
+        deadline = time.monotonic() + HARD_FACTOR * question[2].seconds + HARD_EXTRA
         while pipe.poll(max(0.0, deadline - time.monotonic())):
             match pipe.recv():
                 case LevelResult() as level:
@@ -139,7 +140,7 @@ def _ask(
     except (EOFError, OSError):
         lost = "the solver process died"
     else:
-        lost = f"the solver overran {effort.seconds:.1f} s and was stopped"
+        lost = f"the solver overran {question[2].seconds:.1f} s and was stopped"
     shut_down()
     return best, lost
 
@@ -151,10 +152,10 @@ def serve(descriptor: int) -> None:
     pipe: Connection = Connection(descriptor)
     while True:
         try:
-            problem, rules, effort, greedy, fill = pipe.recv()
+            problem, rules, effort, greedy, fill, evicting = pipe.recv()
             pipe.send(None)
             try:
-                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill)
+                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill, evicting)
             except FAILURES as error:
                 pipe.send(("failed", f"{type(error).__name__}: {error}"))
             else:

@@ -6,8 +6,10 @@ pod, which has no default there; here the argument gives one for all pods.
 
 from __future__ import annotations
 
-from solver_sched.plugins.plugin import Plugin
-from solver_sched.problem.arrays import Bools, Problem
+from collections.abc import Iterator
+
+from solver_sched.plugins.plugin import Plugin, Violation
+from solver_sched.problem.arrays import Bools, Plan, Problem
 
 
 class Cdp(Plugin):
@@ -17,3 +19,11 @@ class Cdp(Plugin):
         """(V,) pods that run for less than their cool-down."""
         cooldown = problem.victims.cooldown.clip(min=int(self.conf.seconds("cooldown-time", "0s")))
         return problem.victims.seconds < cooldown
+
+    def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        v, least = problem.victims, int(self.conf.seconds("cooldown-time", "0s"))
+        for victim, pods in zip(plan.victim.tolist(), plan.out.tolist(), strict=True):
+            wanted = max(least, int(v.cooldown[victim]))
+            if v.seconds[victim] < wanted:
+                message = f"{pods} pods go that run for {v.seconds[victim]} s of a cool-down of {wanted} s"
+                yield Violation(self.name, message, node=int(v.node[victim]))

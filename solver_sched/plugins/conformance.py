@@ -5,8 +5,10 @@ Volcano pkg/scheduler/plugins/conformance/conformance.go: namespace kube-system 
 
 from __future__ import annotations
 
-from solver_sched.plugins.plugin import Plugin
-from solver_sched.problem.arrays import Bools, Problem
+from collections.abc import Iterator
+
+from solver_sched.plugins.plugin import Plugin, Violation
+from solver_sched.problem.arrays import Bools, Plan, Problem
 
 
 class Conformance(Plugin):
@@ -15,3 +17,9 @@ class Conformance(Plugin):
     def spares(self, problem: Problem) -> Bools | None:
         """(V,) pods of the system."""
         return problem.victims.system
+
+    def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        for victim, pods in zip(plan.victim.tolist(), plan.out.tolist(), strict=True):
+            if problem.victims.system[victim]:
+                node = int(problem.victims.node[victim])
+                yield Violation(self.name, f"{pods} pods of the system go", node=node)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from solver_sched.plugins.plugin import Plugin, Violation
-from solver_sched.problem.arrays import Ints, Plan, Problem
+from solver_sched.problem.arrays import PREEMPT, Ints, Plan, Problem
 from solver_sched.problem.shares import waiting_for_backfill
 
 
@@ -30,6 +30,7 @@ class Gang(Plugin):
         return not self.conf.on("preemptable")
 
     def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        yield from self._ended(problem, plan)
         if not self.conf.on("jobReady"):
             return
         placed = plan.placed(problem)
@@ -43,3 +44,13 @@ class Gang(Plugin):
             have = int(problem.role_ready[o] + placed[problem.set_role == o].sum())
             if new[j] and have < problem.role_min[o]:
                 yield Violation(self.name, f"{have} of at least {problem.role_min[o]} members of a role", job=int(j))
+
+    def _ended(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
+        """Gangs that end by preempt where only what stands above minimums may go (formulation.md C11)."""
+        if not self.conf.on("preemptable") or self.policy.on("drf", "preemptable"):
+            return
+        v = problem.victims
+        gone = np.bincount(v.holder, weights=plan.evicted(problem, PREEMPT), minlength=len(v.queue))
+        for h in np.flatnonzero((gone == v.running) & (v.minimum > 0) & ~v.broken).tolist():
+            message = f"holder {h}: a gang of {v.running[h]} is preempted whole, and only surplus may be"
+            yield Violation(self.name, message, queue=int(v.queue[h]))

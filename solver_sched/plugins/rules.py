@@ -104,7 +104,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     deserved = entitled[0] if entitled else None
     contended = wanted.contended if deserved is not None else np.zeros_like(wanted.contended)
 
-    ranks = _ranks(problem, policy, plugins)
+    ranks = _ranks(problem, policy, plugins, need)
     canonical = _canonical_minimum(problem, need, role_need)
     values = _Values(problem, grain)
     whole = problem.job_held.copy()
@@ -174,12 +174,15 @@ class _Ranks(NamedTuple):
     surplus: Ints
 
 
-def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...]) -> _Ranks:
-    """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit."""
+def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints) -> _Ranks:
+    """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit.
+
+    A job that has started waits no more: else what it had to give up would come back to it as growth.
+    """
     keys = [answer for plugin in plugins if (answer := plugin.rank(problem)) is not None]
     key = keys[0] if keys else np.zeros_like(problem.job_priority)
     limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, age_limit(policy, plugins))
-    aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0)
+    aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0) & (need > 0)
     own = list(zip(key.tolist(), aged.astype(int).tolist(), strict=True))
     holders = problem.victims.priority.tolist() if keys else [0] * len(problem.victims.priority)
     # with victims their priorities are ranks too; what runs above a minimum may stand just below its priority

@@ -1,7 +1,4 @@
-"""Replay a plan on the problem's exact numbers: what no cluster could execute, and what a plugin's rule forbids.
-
-Nothing here knows the model; a plan that fails is never executed.
-"""
+"""What no cluster could execute: more than there is, or what no listed action does (formulation.md C1, C2, C10)."""
 
 from __future__ import annotations
 
@@ -9,24 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from solver_sched.moves import broken_moves
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
 
-def violations(problem: Problem, rules: Rules, plan: Plan) -> list[Violation]:
-    """Every broken rule, base rules first; empty = the plan may be executed."""
-    after = problem.after(plan)
-    out = list(_base(after, rules, plan)) + list(broken_moves(problem, rules, plan))
-    if not out:
-        for plugin in rules.plugins:
-            out.extend(plugin.violations(after, plan))
-    return out
-
-
-def _base(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
-    """C1 capacity, C2 counts, C10 actions; and that every job placed has a start that its minimum allows (C3)."""
+def place_faults(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
+    """`problem`: with its victims gone."""
     if len(plan.count) == 0:
         return
     if (plan.count <= 0).any():

@@ -1,6 +1,7 @@
-"""Replay the moves of a plan on exact numbers: C18, C19 and what C12, C13 and C16 say of pods that move.
+"""Replay the moves of a plan on exact numbers: C19, C20 and what C12, C13 and C16 say of pods that move.
 
-No domain rule is asked: what a rule between pods could speak of never moves (formulation.md 11).
+Written from formulation.md 11 and without `rights.py` or the model. No domain rule is asked: what a rule between pods
+could speak of never moves.
 """
 
 from __future__ import annotations
@@ -12,24 +13,29 @@ import numpy as np
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
-from solver_sched.rights import movable
 
 
-def broken_moves(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
-    """Every rule about moves that the plan breaks."""
+def unknown_moves(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
+    """Rows that no cluster could execute, and pods that never move."""
     if not len(plan.moved):
         return
-    v, nodes = problem.victims, len(problem.node_free)
+    v, policy = problem.victims, rules.policy
     if (plan.moves <= 0).any() or plan.moved.min() < 0 or plan.moved.max() >= len(v.holder):
         yield Violation("base", "a row of moves moves no pod of a victim set")
         return
-    if plan.to.min() < 0 or plan.to.max() >= nodes:
+    if plan.to.min() < 0 or plan.to.max() >= len(problem.node_free):
         yield Violation("base", "a row of moves names no node")
         return
-    fixed = ~movable(problem, rules)[plan.moved]
-    for s in np.unique(plan.moved[fixed]).tolist():
+    if not policy.consolidates or not any(policy.on(name, "jobStarving") for name in ("gang", "priority")):
+        yield Violation("base", f"{plan.moves.sum()} pods move, and no action moves them")
+    fixed = (v.shape < 0) | rules.spared | v.broken[v.holder]
+    for s in np.unique(plan.moved[fixed[plan.moved]]).tolist():
         yield Violation("base", "pods move that may not", node=int(v.node[s]))
-    if fixed.any():
+
+
+def move_faults(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
+    """Every rule about moves that the plan breaks."""
+    if not len(plan.moved):
         return
     yield from _counts(problem, rules, plan)
     yield from _places(problem, rules, plan)

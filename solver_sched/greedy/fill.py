@@ -1,4 +1,4 @@
-"""The baseline: queue by share, job by tiers, task by task, node by score, as kube-batch and Volcano place.
+"""Place what fits: queue by share, job by tiers, task by task, node by score, as kube-batch and Volcano place.
 
 It reads the same rules as the model and never the solver: the bar that a solved plan must reach, its hint, and the
 answer when the budget ends. A gang that does not reach its minimum is taken back whole; beyond its minimum a job gets
@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from solver_sched.greedy.balance import Balance
 from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
@@ -24,14 +25,14 @@ def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: 
     """Place what fits, in order. `begun`: a feasible plan that is kept and added to; `rank`: only jobs of this rank
     and higher.
     """
-    return _Greedy(problem, rules, begun).run(rank)
+    return Greedy(problem, rules, begun).run(rank)
 
 
 def start(problem: Problem, rules: Rules, j: int) -> Plan:
     """The missing minimum of one job with nothing else placed; empty where it does not fit."""
-    greedy = _Greedy(problem, rules, EMPTY_PLAN)
-    greedy._start(j)
-    return _plan(greedy.table, EMPTY_PLAN)
+    greedy = Greedy(problem, rules, EMPTY_PLAN)
+    greedy.start(j)
+    return greedy.plan()
 
 
 def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
@@ -59,11 +60,19 @@ def _plan(table: dict[tuple[int, int], int], begun: Plan) -> Plan:
     return replace(begun, pod_set=rows[:, 0], node=rows[:, 1], count=rows[:, 2])
 
 
-class _Greedy:
+class Greedy:
+    """A plan in the making. Of `begun` the victims are gone: their jobs place nothing (formulation.md C16), and what
+    starts beside them keeps C15.
+    """
+
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
-        self.problem, self.rules, self.begun = problem.after(begun), rules, begun
-        problem = self.problem
-        self.loads = Loads(problem, rules)
+        self.problem, self.rules, self.begun = problem, rules, begun
+        after = problem.after(begun)
+        self.loads = Loads(after, rules)
+        self.free = after.node_free.copy()
+        self.used = after.queue_used.copy()
+        self.balance = Balance(problem, rules, begun) if len(begun.victim) else None
+        self.touched = {int(problem.victims.job[problem.victims.holder[s]]) for s in begun.victim.tolist()}
         self.left = problem.set_count.copy()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
         self.new = np.zeros_like(problem.queue_used)
@@ -78,6 +87,7 @@ class _Greedy:
         for t, node, pods in zip(begun.pod_set.tolist(), begun.node.tolist(), begun.count.tolist(), strict=True):
             j, shape = int(problem.set_job[t]), int(problem.set_shape[t])
             self.loads.move(shape, node, pods)
+            self.free[node] -= pods * problem.request[shape]
             self.new[problem.job_queue[j]] += pods * problem.request[shape]
             self.left[t] -= pods
             self.table[t, node] += pods
@@ -87,7 +97,7 @@ class _Greedy:
         p = self.problem
         waiting: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
         for j in self.sets:
-            if self.rules.demand.starts[j] and (rank is None or self.rules.rank[j] <= rank):
+            if self.rules.demand.starts[j] and j not in self.touched and (rank is None or self.rules.rank[j] <= rank):
                 waiting[int(p.job_queue[j])].append(self._key(j, started=j in self.started))
         for jobs in waiting.values():
             heapq.heapify(jobs)
@@ -100,12 +110,15 @@ class _Greedy:
                 continue
             key = heapq.heappop(jobs)
             j = key[4]
-            placed = self._grow(j) if j in self.started else self._start(j)
+            placed = self._grow(j) if j in self.started else self.start(j)
             if placed:
                 self.started.add(j)
             if placed and any(self.left[t] for t in self.sets[j]):
                 heapq.heappush(jobs, self._key(j, started=True))
             heapq.heappush(order, (self._share(q), q))
+        return self.plan()
+
+    def plan(self) -> Plan:
         return _plan(self.table, self.begun)
 
     def _key(self, j: int, *, started: bool) -> tuple[int, int, int, int, int]:
@@ -122,7 +135,7 @@ class _Greedy:
         deserved = self.rules.deserved
         if deserved is None:
             return Fraction(0)
-        used = self.problem.queue_used[q] + self.new[q]
+        used = self.used[q] + self.new[q]
         entitled = np.flatnonzero((deserved[q] > 0) & self.rules.contended).tolist()
         over = bool(((used > 0) & (deserved[q] <= 0) & self.rules.contended).any())
         shares = [Fraction(int(used[r]), int(deserved[q, r])) for r in entitled]
@@ -132,12 +145,17 @@ class _Greedy:
         """Ceilings of the queue with one more pod (C7, C8)."""
         p, request = self.problem, self.problem.request[shape]
         for ceiling in self.rules.ceilings:
-            if ((self.new[q] + request > ceiling.room[q]) & (request > 0) & (ceiling.room[q] < NO_LIMIT)).any():
-                return False
+            limited = (request > 0) & (ceiling.room[q] < NO_LIMIT)
+            if limited.any():
+                # what has gone makes room, once the queue is back below its ceiling
+                back = np.maximum(p.queue_used[q] - p.queue_capability[q], 0)
+                room = np.maximum(ceiling.room[q] + p.queue_used[q] - self.used[q] - back, 0)
+                if ((self.new[q] + request > room) & limited).any():
+                    return False
             if ceiling.guarantee.any():
-                now = p.queue_used + self.new
+                now = self.used + self.new
                 now[q] += request
-                before = np.maximum(p.queue_used, ceiling.guarantee).sum(axis=0)
+                before = np.maximum(self.used, ceiling.guarantee).sum(axis=0)
                 after = np.maximum(now, ceiling.guarantee).sum(axis=0)
                 over = after > np.maximum(p.total - p.foreign, before)
                 if (over & (request > 0) & (ceiling.guarantee.sum(axis=0) > 0)).any():
@@ -152,20 +170,22 @@ class _Greedy:
             return -1
         node = self.loads.best(shape)
         if node >= 0:
-            self.loads.move(shape, node, 1)
-            self.new[q] += p.request[shape]
-            self.left[t] -= 1
-            self.table[t, node] += 1
+            self._move(t, node, 1)
         return node
 
     def _undo(self, t: int, node: int) -> None:
-        p = self.problem
-        self.loads.move(int(p.set_shape[t]), node, -1)
-        self.new[p.job_queue[p.set_job[t]]] -= p.request[p.set_shape[t]]
-        self.left[t] += 1
-        self.table[t, node] -= 1
+        self._move(t, node, -1)
 
-    def _start(self, j: int) -> bool:
+    def _move(self, t: int, node: int, pods: int) -> None:
+        p = self.problem
+        shape = int(p.set_shape[t])
+        self.loads.move(shape, node, pods)
+        self.free[node] -= pods * p.request[shape]
+        self.new[p.job_queue[p.set_job[t]]] += pods * p.request[shape]
+        self.left[t] -= pods
+        self.table[t, node] += pods
+
+    def start(self, j: int) -> bool:
         """The whole minimum: the roles' needs first, then whatever sets still place, or nothing."""
         done: list[tuple[int, int]] = []
         missing = int(self.rules.need[j])
@@ -188,7 +208,7 @@ class _Greedy:
                     break
                 done.append((t, node))
                 missing -= 1
-        if complete and missing <= 0:
+        if complete and missing <= 0 and (self.balance is None or self.balance.start(j, [t for t, _ in done])):
             return True
         for t, node in reversed(done):
             self._undo(t, node)

@@ -1,0 +1,9 @@
+"""The baseline, without a solver: what kube-batch and Volcano would do, under the rules of this scheduler.
+
+Its plan is the solver's hint, the bar that a solved plan must reach, and the answer when the budget ends.
+"""
+
+from solver_sched.greedy.evict import evicting_plan
+from solver_sched.greedy.fill import greedy_plan, settle, start
+
+__all__ = ["evicting_plan", "greedy_plan", "settle", "start"]
