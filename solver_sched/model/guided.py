@@ -22,7 +22,7 @@ from solver_sched.model import mip
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints
+from solver_sched.problem.arrays import Bools, Ints
 
 Floats = NDArray[np.float64]
 
@@ -86,8 +86,8 @@ class Guided:
         of_class: dict[int, set[int]] = defaultdict(set, {c: set() for c in floor.placement.node_of})
         for (_, c), var in floor.placement.var.items():
             of_class[c].add(var.index)
-        for cause in (PREEMPT, RECLAIM):
-            for s, terms in enumerate(evictions.out[cause]):
+        for out in evictions.out.values():
+            for s, terms in enumerate(out):
                 c = int(p.node_class[v.node[s]])
                 if c in of_class:
                     of_class[c].update(var.index for var in terms.variables)

@@ -63,6 +63,7 @@ class Placement:
         self._conservation()
         self._capacity()
         self._unblock()
+        self._leave_first()
         for rule in self.rules.domain_rules:
             self._domain_rows(rule)
 
@@ -154,6 +155,8 @@ class Placement:
     def _freed_capacity(self, c: int, shapes: list[int]) -> None:
         """C12 of one node."""
         assert self.evictions is not None
+        if not shapes and not self.absent[:, c].any():
+            return
         p, going = self.problem, self.evictions.on_node(self.node_of[c])
         for r in np.flatnonzero(~p.implied[c]).tolist():
             free, row, left_out = int(p.class_free[c, r]), Terms(), p.request[:, r] * self.absent[:, c]
@@ -191,6 +194,20 @@ class Placement:
                 whole = self.model.new_bool_var("")
                 self.model.add(count * whole <= gone.linear())
                 self.model.add(var <= upper(var) * whole)
+
+    def _leave_first(self) -> None:
+        """Where not one pod of a shape fits what is free, somebody leaves first. It follows from C12; with moves the
+        relaxation would else halve what waits onto the halves that are free, and its bound would be all of it.
+        """
+        if self.evictions is None or not self.evictions.rights.moves.any():
+            return
+        leaving: dict[int, Terms] = defaultdict(Terms)
+        for c, n in self.node_of.items():
+            for _, gone in self.evictions.on_node(n):
+                leaving[c].extend(gone)
+        for (s, c), var in self.var.items():
+            if c in self.node_of and (self.problem.request[s] > np.maximum(self.problem.class_free[c], 0)).any():
+                self.model.add(var <= leaving[c].times(upper(var)).linear())
 
     def add_pair(self, s: int, c: int) -> tuple[cp_model.IntVar, list[tuple[int, int]]]:
         """Bring in a pair that the sample left out: its variable, and (row, coefficient) of its column."""

@@ -219,7 +219,7 @@ class SolveSettings:
 
     `time_limit_seconds`: wall seconds of one cycle, None = the caller's. `stale_grace_seconds`: how long a gang below
     its minimum is left alone. `reserve`: for how many of the first blocked jobs room is kept, 0 = for none
-    (formulation.md 10).
+    (formulation.md 10). `moves`: how many running pods a cycle may move, 0 = none (formulation.md 11).
     """
 
     seed: int = 0
@@ -228,6 +228,7 @@ class SolveSettings:
     time_limit_seconds: float | None = None
     stale_grace_seconds: int = 60
     reserve: int = 1
+    moves: int = 10
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,16 @@ class Policy:
     @property
     def reclaims(self) -> bool:
         return self.runs("reclaim") or self.runs("gangreclaim")
+
+    @property
+    def consolidates(self) -> bool:
+        """KAI's name of the action, or that of the decision."""
+        return (self.runs("consolidation") or self.runs("consolidate")) and self.solve.moves > 0
+
+    @property
+    def evicts(self) -> bool:
+        """Some action may take running pods from their nodes."""
+        return self.preempts or self.reclaims or self.consolidates
 
     def places(self, *, best_effort: bool) -> bool:
         """Some action places such pods: `backfill` request-less ones, `allocate` all others; without `allocate` an
@@ -312,6 +323,7 @@ class Policy:
             "maxWait": (self.solve.max_wait_seconds, defaults.max_wait_seconds),
             "staleGracePeriod": (self.solve.stale_grace_seconds, defaults.stale_grace_seconds),
             "reserve": (self.solve.reserve, defaults.reserve),
+            "moves": (self.solve.moves, defaults.moves),
         }
         out: dict[str, Any] = {
             "name": self.name,

@@ -33,6 +33,7 @@ _SOLVER = {
     "maxWait": Argument("duration", "1h"),
     "staleGracePeriod": Argument("duration", "60s"),
     "reserve": Argument("integer", 1, 0),
+    "moves": Argument("integer", 10, 0),
 }
 MOST_RESERVED = 32
 """Flux schedules at most so many jobs of its queue ahead by default (flux-sched, queue-depth)."""
@@ -371,4 +372,5 @@ class _Reading:
             time_limit_seconds=float(found["timeLimit"]) if "timeLimit" in found else None,
             stale_grace_seconds=int(found.get("staleGracePeriod", plain.stale_grace_seconds)),
             reserve=found.get("reserve", plain.reserve),
+            moves=found.get("moves", plain.moves),
         )

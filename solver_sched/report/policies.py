@@ -55,6 +55,7 @@ def show_blocks(policy: Policy, levels: Sequence[str], evicting: Sequence[str] =
         ("maxWait", f"{policy.solve.max_wait_seconds}s"),
         ("staleGracePeriod", f"{policy.solve.stale_grace_seconds}s"),
         ("reserve", str(policy.solve.reserve)),
+        ("moves", str(policy.solve.moves)),
         ("timeLimit", "5s" if policy.solve.time_limit_seconds is None else f"{policy.solve.time_limit_seconds:g}s"),
     ]
     plugins = [

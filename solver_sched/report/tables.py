@@ -52,11 +52,15 @@ def summary(plan: Mapping[str, Any]) -> list[Block]:
     done = [f"{count(kinds['Bind'])} bound"]
     if kinds["Nominate"]:
         done.append(f"{count(kinds['Nominate'])} nominated")
+    moved = sum(bool(decision.get("to")) for decision in plan["decisions"])
+    if moved:
+        done.append(f"{count(moved)} moved")
     outside = sum(decision["kind"] == "Evict" and not decision.get("action") for decision in plan["decisions"])
-    if kinds["Evict"] > outside:
+    evicted = kinds["Evict"] - outside - moved
+    if evicted:
         ended = sum((group["reason"] or {}).get("code") == "Evicted" for group in groups)
         end = f"{counted(ended, 'gang ends', 'gangs end')}" if ended else "no gang ends"
-        done.append(f"{count(kinds['Evict'] - outside)} evicted ({end})")
+        done.append(f"{count(evicted)} evicted ({end})")
     if outside:
         done.append(f"{count(outside)} taken as gone")
     waiting = [group for group in groups if group["pending"]]
@@ -174,7 +178,7 @@ def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[
         blocks += _places("Decisions", first)
     shown = gone[:SHORT_ROWS] if short else gone
     body = [
-        (row["pod"], row.get("node") or "-", row.get("action") or "-", row.get("for") or "-", row.get("reason") or "")
+        (row["pod"], _target(row) or "-", row.get("action") or "-", row.get("for") or "-", row.get("reason") or "")
         for row in shown
     ]
     header = ("POD", "NODE", "ACTION", "FOR", "REASON")
@@ -189,11 +193,14 @@ def _places(title: str, rows: Sequence[Mapping[str, Any]], total: int | None = N
     # The last column may wrap, and node names are the longest: queue and group come before.
     body = []
     for row in rows:
-        target = row.get("node") or ""
-        target += f" -> {row['to']}" if row.get("to") else ""
-        body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", target))
+        place = _target(row)
+        body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", place))
     header = ("DECISION", "POD", "POD GROUP", "ACTION", "NODE")
     return _table(title, header, body, len(rows) if total is None else total, optional=("ACTION", "POD GROUP"))
+
+
+def _target(row: Mapping[str, Any]) -> str:
+    return (row.get("node") or "") + (f" -> {row['to']}" if row.get("to") else "")
 
 
 def levels(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
