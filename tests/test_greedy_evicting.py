@@ -99,8 +99,8 @@ def test_greedy_is_the_floor_of_a_cycle_that_evicts(monkeypatch: pytest.MonkeyPa
     low = [*jobs[0][1][:2], *gang("low", 2000, 4, 4, node="n1")[1][2:]]
     jobs = ((jobs[0][0], low), jobs[1])
 
-    def nothing(problem: Problem, rules: Rules, allowed: Any, effort: Any, *_: Any) -> Solution:
-        return Solution(EMPTY_PLAN, levels.evaluate(problem, rules, EMPTY_PLAN, effort, (), allowed))
+    def nothing(problem: Problem, rules: Rules, allowed: Any, effort: Any, *_: Any) -> tuple[Solution, float]:
+        return Solution(EMPTY_PLAN, levels.evaluate(problem, rules, EMPTY_PLAN, effort, (), allowed)), 0.0
 
     monkeypatch.setattr(levels, "_freeing", nothing)
     report = run_cycle(*stated_full(*jobs, plugins=DRF), Seconds(2.0, apart=False))
