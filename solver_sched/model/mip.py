@@ -26,6 +26,8 @@ TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: HiGHS's default feasibility and optimality tolerance."""
 INFINITE = 2**62
 EXACT = 2**53
+LARGEST = 10**15
+"""HiGHS refuses a model with a coefficient beyond this (its option `large_matrix_value`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def maximise(model: cp_model.CpModel, objective: Terms, seconds: float) -> Answe
     proto = model.proto
     if any(max(abs(v.domain[0]), abs(v.domain[1])) > EXACT for v in proto.variables):
         return Answer(None, None)  # beyond what a double holds exactly
+    if any(abs(c) > LARGEST for constraint in proto.constraints for c in constraint.linear.coeffs):
+        return Answer(None, None)
     copy = mathopt.Model()
     columns = [copy.add_variable(lb=v.domain[0], ub=v.domain[1], is_integer=True) for v in proto.variables]
     rows: list[tuple[Sequence[int], Sequence[int], int, int]] = []
@@ -99,6 +103,8 @@ class Rows:
         """(M,) the best solution that HiGHS finds and that keeps every row exactly. `objective` and `domain` (.., 2) by
         index of the larger program; `gap` relative.
         """
+        if any(len(coefficients) and np.abs(coefficients).max() > LARGEST for _, coefficients, _, _ in self._rows):
+            return None
         proto = model_pb2.ModelProto()
         count = len(self.columns)
         proto.variables.ids.extend(range(count))

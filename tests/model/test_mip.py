@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
@@ -173,3 +174,16 @@ def test_a_row_past_64_bits_is_coarser_but_on_the_side_that_was_asked_for() -> N
         left.add(model.new_int_var(0, 1, ""), 2**61)
         at_most(model, left, 2**62, ceiling=ceiling)
         assert {x for x in product((0, 1), repeat=2) if row_allows(model, x)} == sums
+
+
+def test_a_coefficient_beyond_what_highs_takes_costs_its_opinion_and_nothing_else() -> None:
+    model = cp_model.CpModel()
+    x, y = model.new_int_var(0, 3, ""), model.new_int_var(0, 3, "")
+    model.add(x + 2**50 * y <= 5)
+    assert mip.maximise(model, Terms.of(x), 1.0) == mip.Answer(None, None)
+
+
+def test_a_part_with_such_a_coefficient_has_no_solution() -> None:
+    part = mip.Rows(np.arange(2))
+    part.add(np.arange(2), np.array([1, 2**50]), 0, 5)
+    assert part.maximise(np.array([1, 0]), np.array([[0, 3], [0, 3]]), 1.0, 0.0) is None
