@@ -131,9 +131,9 @@ class Search:
         while stages and best != bound:
             if best is not None and effort > cheap and self._closed(best, bound, unit):
                 break
-            late = self._late()
+            late = self.late()
             walled |= late
-            if self._late(GRACE_FACTOR, GRACE_EXTRA):
+            if self.late(GRACE_FACTOR, GRACE_EXTRA):
                 break
             if not filled and (late or stages[0] is not Stage.DIRECT):
                 filled = True
@@ -199,7 +199,7 @@ class Search:
         """
         began = time.perf_counter()
         relaxed = self.guided.relax(objective) if self.guided is not None and objective.variables else None
-        if relaxed is None or self.incumbent is not None or self._late():
+        if relaxed is None or self.incumbent is not None or self.late():
             self.maximise(name, objective)
             return
         self.owed.append((name, objective, len(self.model.proto.constraints)))
@@ -246,9 +246,13 @@ class Search:
         left = max(0.05, self.effort.seconds - self.spent)
         return max(0.05, left * BEST_EFFORT if best_effort else left / min(self.levels_left, 3))
 
-    def _late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
+    def late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
         """The wall clock has passed the budget: no further round is begun."""
-        return time.perf_counter() - self.started > factor * self.effort.seconds + extra
+        return self.elapsed > factor * self.effort.seconds + extra
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.started
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
         """Below one unit apart; a level without a unit may be a share of its bound apart."""
@@ -451,16 +455,17 @@ def solve(
     if allowed.claimants.any():
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
         if (pending & allowed.claimants).any():
-            left = replace(effort, seconds=max(0.1, effort.seconds - search.spent))
+            # what the levels so far have taken by either clock: the second search has a grace of its own
+            left = replace(effort, seconds=max(0.1, effort.seconds - max(search.spent, search.elapsed)))
             freeing = _freeing(problem, rules, allowed, left, progress, improved)
             other = greedy if evicting is None else evicting
             if other is not None and (len(freeing.plan.victim) or len(other.victim)):
-                values = _values(problem, rules, other, effort, freeing.levels, allowed)
+                values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
                 freeing = replace(freeing, greedy=values, evicting=True)
             if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
                 return freeing
             levels = _at_least_as_open(levels, freeing.levels)
-    values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
+    values = _values(problem, rules, greedy, effort, levels, late=search.late()) if greedy is not None else {}
     return Solution(plan, levels, values)
 
 
@@ -516,9 +521,13 @@ def _values(
     effort: Effort,
     levels: Sequence[LevelResult],
     allowed: Rights | None = None,
+    *,
+    late: bool = False,
 ) -> dict[str, int]:
-    """What another plan reaches at these levels: all of them in a small model, else up to the first that differs."""
-    until = () if len(problem.job_min) * len(levels) <= SMALL else levels
+    """What another plan reaches at these levels: all of them in a small model, else, and where it is `late`, up to the
+    first that differs.
+    """
+    until = () if len(problem.job_min) * len(levels) <= SMALL and not late else levels
     found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed)}
     if beats(found, levels) and len(found) < len(levels):
         found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed)}
