@@ -19,7 +19,7 @@ from solver_sched.actions.decide import Decision, decide
 from solver_sched.actions.enqueue import NotAdmitted, open_cycle, posed
 from solver_sched.actions.evict import evicted
 from solver_sched.explain import Reason, explain
-from solver_sched.greedy import evicting_plan, greedy_plan, settle
+from solver_sched.greedy import evicting_plan, greedy_plan, settle, spare
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
@@ -122,10 +122,16 @@ def run_cycle(
         winner = "solver"
         solved = solution.plan
         open_levels = [level for level in solution.levels if level.name.startswith(("start", "grow"))]
-        early = not solved.frees and (bool(notes) or any(level.gap > OPEN for level in open_levels))
+        early = bool(notes) or any(level.gap > OPEN for level in open_levels)
+        if len(solved.victim) and not len(solved.moved) and not _least(solution.levels):
+            # on the nodes that score best fewer may be in the way
+            solved = _verified(problem, rules, solved)[0]
+            solved = spare(problem, rules, solved, lambda plan: not violations(problem, rules, plan))
         if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
-            solved = greedy_plan(problem, rules, solved)
+            fuller = greedy_plan(problem, rules, solved)
+            if not len(solved.victim) or not violations(problem, rules, fuller):
+                solved = fuller
             notes.append("the budget ended early: room left was filled greedily, level values are at least these")
         plan, refused = _verified(problem, rules, solved)
         if early and not refused:
@@ -186,6 +192,12 @@ def reasons_of(
             message = f"{message}; its pending pods: {waits.code}: {waits.message}"
         out[key] = Reason(code, message, {"evicted": detail, **({} if waits is None else waits.detail)})
     return out
+
+
+def _least(levels: Sequence[LevelResult]) -> bool:
+    """Whether no plan that keeps the levels above evicts less."""
+    found = [level for level in levels if level.name.startswith("disruption.")]
+    return bool(found) and all(level.value == level.bound for level in found)
 
 
 def _verified(problem: Problem, rules: Rules, plan: Plan) -> tuple[Plan, tuple[Violation, ...]]:

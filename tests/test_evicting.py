@@ -272,3 +272,11 @@ def test_the_clusters_are_full_enough() -> None:
             gone = int(plan.evicted(found.problem)[v.holder == v.holder[s]].sum())
             said["whole" if gone == v.running[v.holder[s]] else "surplus"] += 1
     assert min(said.values()) >= 3, said
+
+
+@pytest.mark.parametrize("seed", [0, 2, 7])
+def test_a_guarantee_far_above_the_cluster_costs_no_plan(seed: int) -> None:
+    snapshot = full_snapshot(Random(seed))
+    queues = (replace(snapshot.queues[0], guarantee={"cpu": 2**62}), *snapshot.queues[1:])
+    report = run_cycle(replace(snapshot, queues=queues), POLICIES["both"], BUDGET)
+    assert not [note for note in report.notes if "failed" in note]

@@ -5,5 +5,6 @@ Its plan is the solver's hint, the bar that a solved plan must reach, and the an
 
 from solver_sched.greedy.evict import evicting_plan
 from solver_sched.greedy.fill import greedy_plan, settle, start
+from solver_sched.greedy.spare import spare
 
-__all__ = ["evicting_plan", "greedy_plan", "settle", "start"]
+__all__ = ["evicting_plan", "greedy_plan", "settle", "spare", "start"]

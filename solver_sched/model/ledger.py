@@ -340,10 +340,11 @@ class Ledger:
                         total.extend(new)
                         total.constant += used
                     else:
-                        level = self.model.new_int_var(0, max(limit, used), "")
-                        self.model.add(level >= guarantee)
-                        self.model.add(level >= new.linear() + used)
-                        total.add(level, 1)
+                        # max(used + new, guarantee) as what is above the guarantee: small, however much is promised
+                        above = self.model.new_int_var(0, max(0, new.span() + used - guarantee), "")
+                        self.model.add(above >= new.linear() + (used - guarantee))
+                        total.add(above, 1)
+                        total.constant += guarantee
                 if evictions is not None and limit > p.total[r] - p.foreign[r]:
                     self._over_promised(total, r, ceiling.guarantee[:, r])
                     continue

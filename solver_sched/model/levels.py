@@ -131,9 +131,9 @@ class Search:
         while stages and best != bound:
             if best is not None and effort > cheap and self._closed(best, bound, unit):
                 break
-            late = self._late()
+            late = self.late()
             walled |= late
-            if self._late(GRACE_FACTOR, GRACE_EXTRA):
+            if self.late(GRACE_FACTOR, GRACE_EXTRA):
                 break
             if not filled and (late or stages[0] is not Stage.DIRECT):
                 filled = True
@@ -195,7 +195,7 @@ class Search:
         """
         began = time.perf_counter()
         relaxed = self.guided.relax(objective) if self.guided is not None and objective.variables else None
-        if relaxed is None or self.incumbent is not None or self._late():
+        if relaxed is None or self.incumbent is not None or self.late():
             self.maximise(name, objective)
             return
         self.owed.append((name, objective, len(self.model.proto.constraints)))
@@ -245,9 +245,13 @@ class Search:
         left = max(0.05, self.effort.seconds - self.spent)
         return max(0.05, left * BEST_EFFORT if best_effort else left / min(self.levels_left, 3))
 
-    def _late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
+    def late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
         """The wall clock has passed the budget: no further round is begun."""
-        return time.perf_counter() - self.started > factor * self.effort.seconds + extra
+        return self.elapsed > factor * self.effort.seconds + extra
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.started
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
         """Below one unit apart; a level without a unit may be a share of its bound apart."""
@@ -446,7 +450,8 @@ def solve(
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
     plan, levels, best = _plan(search), search.outcome(), None
-    allowed, spent = rights(problem, rules, plan), search.spent
+    # what the levels so far have taken by either clock: the second search has a grace of its own
+    allowed, spent = rights(problem, rules, plan), max(search.spent, search.elapsed)
     other = greedy if evicting is None else evicting
     if allowed.claimants.any():
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
@@ -454,14 +459,15 @@ def solve(
             freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
             spent += more
             if other is not None and (len(freeing.plan.victim) or len(other.victim)):
-                values = _values(problem, rules, other, effort, freeing.levels, allowed)
+                values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
                 freeing = replace(freeing, greedy=values, evicting=True)
             if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
                 best = freeing
             else:
                 levels = _at_least_as_open(levels, freeing.levels)
     if best is None:
-        best = Solution(plan, levels, _values(problem, rules, greedy, effort, levels) if greedy is not None else {})
+        given = {} if greedy is None else _values(problem, rules, greedy, effort, levels, late=search.late())
+        best = Solution(plan, levels, given)
     moving = replace(allowed, moves=movable(problem, rules))
     waiting = wait_for_moves(problem, rules, allowed, best.plan)
     if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):
@@ -509,7 +515,7 @@ def _freeing(
     levels = search.outcome()
     if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
-    return Solution(_plan(search), levels), search.spent
+    return Solution(_plan(search), levels), max(search.spent, search.elapsed)
 
 
 def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
@@ -538,9 +544,13 @@ def _values(
     effort: Effort,
     levels: Sequence[LevelResult],
     allowed: Rights | None = None,
+    *,
+    late: bool = False,
 ) -> dict[str, int]:
-    """What another plan reaches at these levels: all of them in a small model, else up to the first that differs."""
-    until = () if len(problem.job_min) * len(levels) <= SMALL else levels
+    """What another plan reaches at these levels: all of them in a small model, else, and where it is `late`, up to the
+    first that differs.
+    """
+    until = () if len(problem.job_min) * len(levels) <= SMALL and not late else levels
     found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed)}
     if beats(found, levels) and len(found) < len(levels):
         found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed)}

@@ -27,6 +27,8 @@ TOLERANCE = 1e-7
 """Relative width by which a bound is loosened: HiGHS's default feasibility and optimality tolerance."""
 INFINITE = 2**62
 EXACT = 2**53
+LARGEST = 10**15
+"""HiGHS refuses a model with a coefficient beyond this (its option `large_matrix_value`)."""
 
 
 class Row(NamedTuple):
@@ -82,6 +84,8 @@ class Part:
         """The best values of `columns` that HiGHS finds. `objective` is in variables of the larger program, of which
         those outside count nothing, `domain` (.., 2) by their index; `gap` is relative.
         """
+        if any(len(row.coefficients) and np.abs(row.coefficients).max() > LARGEST for row in self._rows):
+            return Answer(None, None)
         inside, count = domain[self.columns], len(self.columns)
         goal = np.zeros(len(domain), np.int64)
         np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)

@@ -173,3 +173,10 @@ def test_a_row_past_64_bits_is_coarser_but_on_the_side_that_was_asked_for() -> N
         left.add(model.new_int_var(0, 1, ""), 2**61)
         at_most(model, left, 2**62, ceiling=ceiling)
         assert {x for x in product((0, 1), repeat=2) if row_allows(model, x)} == sums
+
+
+def test_a_coefficient_beyond_what_highs_takes_costs_its_opinion_and_nothing_else() -> None:
+    model = cp_model.CpModel()
+    x, y = model.new_int_var(0, 3, ""), model.new_int_var(0, 3, "")
+    model.add(x + 2**50 * y <= 5)
+    assert mip.maximise(model, Terms.of(x), 1.0) == mip.Answer(None, None)
