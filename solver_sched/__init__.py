@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from solver_sched.cluster.sources import load_snapshot
     from solver_sched.cycle import run_cycle
-    from solver_sched.policy import load_policy
+    from solver_sched.policy import Policy, load_policy
     from solver_sched.snapshot import Snapshot
 
 __all__ = ["load_policy", "load_snapshot", "plan", "run_cycle"]
@@ -28,26 +28,26 @@ _HOMES = {
 
 def plan(
     objects: Iterable[Mapping[str, Any]] | Snapshot,
-    policy: Mapping[str, Any] | str | Path | None = None,
+    policy: Policy | Mapping[str, Any] | str | Path | None = None,
     time_limit: float | None = None,
     solver: str = "optimal",
     scheduler_names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """The plan for `objects` (Kubernetes objects as dicts, or a snapshot), as `solver-sched plan -o json` prints it.
 
-    `policy`: what `load_policy` takes. `time_limit`: wall seconds, None = the policy's, or 5. `solver`: "optimal" or
-    "greedy". `scheduler_names`: whose pods are decided on, None = the snapshot's, or solver-sched, kube-batch and
-    volcano. Raises PolicyError, and InputError where nothing is left to plan.
+    `policy`: what `load_policy` takes or gives. `time_limit`: wall seconds, None = the policy's, or 5. `solver`:
+    "optimal" or "greedy". `scheduler_names`: whose pods are decided on, None = the snapshot's, or solver-sched,
+    kube-batch and volcano. Raises PolicyError, and InputError where nothing is left to plan.
     """
     from msgspec.structs import replace
 
     from solver_sched.cycle import Budget, run_cycle
-    from solver_sched.policy import load_policy
+    from solver_sched.policy import Policy, load_policy
     from solver_sched.snapshot import Snapshot
 
     if solver not in ("optimal", "greedy"):
         raise ValueError(f"solver {solver!r}: must be optimal or greedy")
-    checked = load_policy(policy)
+    checked = policy if isinstance(policy, Policy) else load_policy(policy)
     names = None if scheduler_names is None else tuple(scheduler_names)
     if isinstance(objects, Snapshot):
         snapshot = objects if names is None else replace(objects, scheduler_names=names)

@@ -109,7 +109,7 @@ def run_cycle(
         solution, failure = solve_apart(
             problem, rules, effort, without, progress, greedy_plan, baseline, apart=budget.apart
         )
-        if failure and solution is not None and not solution.evicting and (policy.preempts or policy.reclaims):
+        if failure and solution is not None and not solution.evicting and policy.evicts:
             # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
             reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
             solution = replace(solution, levels=reached)
@@ -122,7 +122,7 @@ def run_cycle(
         winner = "solver"
         solved = solution.plan
         open_levels = [level for level in solution.levels if level.name.startswith(("start", "grow"))]
-        early = not len(solved.victim) and (bool(notes) or any(level.gap > OPEN for level in open_levels))
+        early = not solved.frees and (bool(notes) or any(level.gap > OPEN for level in open_levels))
         if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             solved = greedy_plan(problem, rules, solved)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HIDDEN = 1e-6
 """A relative gap that six decimals would print as nothing."""
+ENDS = ("disruption", "disruption.time", "disruption.moved-time")
+"""Levels with which a certificate is complete: the last of them that there is."""
 API_VERSION = "solver-sched.io/v1alpha1"
 
 
@@ -73,6 +75,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
                 "action": decision.action,
                 "pod": decision.pod,
                 "node": decision.node,
+                **({"to": decision.to} if decision.to else {}),
                 "podGroup": decision.pod_group,
                 "queue": decision.queue,
                 "for": decision.beneficiary,
@@ -100,7 +103,8 @@ def _of_others(snapshot: Snapshot) -> Counter[str]:
 
 def _groups(report: CycleReport) -> list[dict[str, Any]]:
     """One entry per job with pods or a PodGroup object, held ones included, sorted by name."""
-    count = Counter((type(decision), decision.pod_group) for decision in report.decisions)
+    # a group runs on with a pod that moves
+    count = Counter((type(one), one.pod_group) for one in report.decisions if not (isinstance(one, Evict) and one.to))
     out = []
     for job in report.index.members:
         placed, promised = count[Bind, job.name], count[Nominate, job.name]
@@ -204,7 +208,7 @@ def certificate(report: CycleReport) -> dict[str, Any]:
         return {"status": "greedy", "gap": None, "winner": "greedy"}
     levels = list(_reached(report))
     names = [level.name for level in levels]
-    ends = [at for at, name in enumerate(names) if name in ("disruption", "disruption.time")]
+    ends = [at for at, name in enumerate(names) if name in ENDS]
     complete = bool(ends)
     counted = levels[: ends[-1] + 1] if complete else levels
     open_levels = [level for level in counted if level.bound != level.value]

@@ -20,9 +20,10 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     out = np.zeros_like(plan.count)
     if not rules.policy.runs("allocate") and not rules.policy.runs("backfill"):
         return out
-    if not len(plan.victim) and not problem.node_releasing.any() and rules.policy.runs("allocate"):
+    if not plan.frees and not problem.node_releasing.any() and rules.policy.runs("allocate"):
         return plan.count.copy()
-    idle = problem.node_free - problem.node_releasing
+    # who moves finds its place ready: what is idle there is not for others
+    idle = problem.node_free - problem.node_releasing - plan.arriving(problem)
     # what is idle under a ceiling is idle too: who needs a victim of its own queue to go waits for it
     quota = np.min([np.full_like(problem.queue_used, NO_LIMIT), *(c.room for c in rules.ceilings)], axis=0)
     blocked = {(s, n) for s, n, _ in problem.victims.blocks.tolist()}
@@ -68,15 +69,7 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     if not len(out):
         return out
     v, allowed = problem.victims, rights(problem, rules)
-    late = plan.count - bound_now(replace(problem, node_releasing=np.zeros_like(problem.node_releasing)), rules, plan)
-    everywhere: dict[int, set[int]] = defaultdict(set)
-    short: dict[int, set[int]] = defaultdict(set)
-    for t, n, waits in zip(plan.pod_set.tolist(), plan.node.tolist(), late.tolist(), strict=True):
-        j = int(problem.set_job[t])
-        if rules.need[j]:
-            everywhere[j].add(n)
-            if waits:
-                short[j].add(n)
+    everywhere, short = _starting(problem, rules, plan)
     lost: dict[int, set[int]] = defaultdict(set)
     for s in plan.victim.tolist():
         lost[int(v.holder[s])].add(int(v.node[s]))
@@ -98,6 +91,37 @@ def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:
         among, beside = pools[h, cause]
         out[row] = next((j for j in at[int(v.node[s])] if j in among), beside)
     return out
+
+
+def moved_for(problem: Problem, rules: Rules, plan: Plan) -> Ints:
+    """(M,) for each row of moves the job that starts because of it: one that could not start without moves, on the node
+    that is left if there is one; else others move there in turn.
+    """
+    everywhere, short = _starting(problem, rules, plan)
+    starting = [j for j in everywhere if not problem.job_polite[j]]
+
+    out = np.full(len(plan.moved), -1, np.int64)
+    for row, n in enumerate(problem.victims.node[plan.moved].tolist()):
+
+        def nearness(j: int, n: int = n) -> tuple[bool, bool, int, int, int]:
+            return (j not in short, n not in short[j], int(rules.rank[j]), int(problem.job_created[j]), j)
+
+        out[row] = min(starting, key=nearness, default=-1)
+    return out
+
+
+def _starting(problem: Problem, rules: Rules, plan: Plan) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Job that starts -> nodes that it gets pods on; the same for pods that need more than is idle or on its way."""
+    late = plan.count - bound_now(replace(problem, node_releasing=np.zeros_like(problem.node_releasing)), rules, plan)
+    everywhere: dict[int, set[int]] = defaultdict(set)
+    short: dict[int, set[int]] = defaultdict(set)
+    for t, n, waits in zip(plan.pod_set.tolist(), plan.node.tolist(), late.tolist(), strict=True):
+        j = int(problem.set_job[t])
+        if rules.need[j]:
+            everywhere[j].add(n)
+            if waits:
+                short[j].add(n)
+    return everywhere, short
 
 
 def _reaches(problem: Problem, rules: Rules, job: int, taken: list[tuple[int, int, int]]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,7 +22,8 @@ class Rights:
     minimum. room (Q, R): the most that reclaim may take from a queue. idle (R,): room without any eviction.
     open (V,): sets that some action could touch, whoever claims. asks (J, R): contended resources the job asks for.
     over (Q, R): the queue holds more than its share. key (J,), held (H,): priorities of jobs and holders, as far as the
-    policy has any. everywhere: also sets that could help nobody are looked at.
+    policy has any. moves (V,): sets that may move in this solve (C19). everywhere: also sets that could help nobody are
+    looked at.
     """
 
     claimants: Bools
@@ -39,6 +40,7 @@ class Rights:
     over: Bools
     key: Ints
     held: Ints
+    moves: Bools
     everywhere: bool = False
 
 
@@ -99,7 +101,30 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
         over=over,
         key=key,
         held=held,
+        moves=np.zeros_like(may),
     )
+
+
+def movable(problem: Problem, rules: Rules) -> Bools:
+    """(V,) sets whose pods may be placed again elsewhere, whatever their priority or queue (formulation.md 11)."""
+    v = problem.victims
+    on = rules.policy.consolidates and any(plugin.starving() for plugin in rules.plugins)
+    return (v.shape >= 0) & ~rules.spared & ~v.broken[v.holder] & on
+
+
+def wait_for_moves(problem: Problem, rules: Rules, allowed: Rights, plan: Plan) -> Bools:
+    """(J,) jobs that `plan` leaves pending although they can start, and that moves could help: the room that is idle or
+    may be evicted holds their minimum, if not on one node. A move adds no room.
+    """
+    v, size = problem.victims, len(problem.job_min)
+    placed = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=size) > 0
+    least = np.full((size, len(problem.total)), NO_LIMIT)
+    np.minimum.at(least, problem.set_job, problem.request[problem.set_shape])
+    going = allowed.preempt | allowed.reclaim
+    room = allowed.idle + (v.count[going, None] * v.request[going]).sum(axis=0)
+    out: Bools = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & ~placed
+    out[out] = (least[out] <= room // rules.need[out, None]).all(axis=1)
+    return out
 
 
 def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Rights, Plan]:
@@ -146,6 +171,7 @@ def lifted(problem: Problem, allowed: Rights, plan: Plan) -> tuple[Problem, Righ
             room=problem.queue_used,
             idle=problem.total + asked,
             open=allowed.open | (ends > 0),
+            moves=allowed.moves | (plan.leaving(problem) > 0),
             everywhere=True,
         ),
         whole,

@@ -24,21 +24,25 @@ K = 10**6
 
 @dataclass(frozen=True)
 class Optimum:
-    """`levels` in solving order; `placed`, `evicted`: pods per job in one plan that reaches them."""
+    """`levels` in solving order; `placed`, `evicted`, `moved`: pods per job in one plan that reaches them."""
 
     levels: Mapping[str, int]
     placed: Mapping[str, int]
     evicted: Mapping[str, int]
+    moved: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Data:
-    """What `cycle.mzn` is given, and whose its pod sets and victim sets are. `claimants` of section 8, else none."""
+    """What `cycle.mzn` is given, and whose its pod sets and victim sets are. `claimants` of section 8, else none.
+    `waiting`: who may start, and is not polite.
+    """
 
     values: dict[str, Any]
     set_jobs: list[str]
     victim_jobs: list[str]
     claimants: frozenset[str]
+    waiting: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,23 @@ class PodSet:
 
 
 def decide(tiny: Cluster, grain: int | None = None, k: int = K) -> Optimum:
-    """The plan of a cycle: section 6, and section 8 where that leaves a claimant pending and then evicts anything."""
-    first = optimum(tiny, grain, k)
-    completed = frozenset(job for job, placed in first.placed.items() if placed)
-    claimants = parameters(tiny, grain, k, evicting=True, completed=completed).claimants
-    if claimants <= completed:
-        return first
-    second = optimum(tiny, grain, k, evicting=True, completed=completed)
-    return second if any(second.evicted.values()) else first
+    """The plan of a cycle: section 6; section 8 where that leaves a claimant pending and then evicts anything; section
+    11 where a gang is still pending and more starts with moves.
+    """
+    best = optimum(tiny, grain, k)
+    completed = frozenset(job for job, placed in best.placed.items() if placed)
+    data = parameters(tiny, grain, k, evicting=True, completed=completed)
+    if not data.claimants <= completed:
+        second = optimum(tiny, grain, k, evicting=True, completed=completed)
+        best = second if any(second.evicted.values()) else best
+    if not tiny.moving or all(best.placed[job] for job in data.waiting):
+        return best
+    third = optimum(tiny, grain, k, evicting=True, completed=completed, moving=True)
+    starts = [
+        (value, best.levels[name]) for name, value in third.levels.items() if "start>=" in name and name in best.levels
+    ]
+    higher = next((new > old for new, old in starts if new != old), False)
+    return third if higher and any(third.moved.values()) else best
 
 
 def optimum(
@@ -90,20 +103,22 @@ def optimum(
     *,
     evicting: bool = False,
     completed: frozenset[str] = frozenset(),
+    moving: bool = False,
 ) -> Optimum:
-    """The level values of the best plan of `tiny`, of section 6 or (`evicting`) of section 8.
+    """The level values of the best plan of `tiny`, of section 6, (`evicting`) of section 8, or with `moving` of 11.
 
     `completed`: jobs that section 6 places pods of; they are not broken afterwards.
 
     `grain` replaces GRAIN and `k` the K of O2 and O6: Gecode's integers have 32 bits. Raises RuntimeError with
     MiniZinc's own words if it finds no plan; there always is one, the empty plan.
     """
-    data = parameters(tiny, grain, k, evicting=evicting, completed=completed)
+    data = parameters(tiny, grain, k, evicting=evicting, completed=completed, moving=moving)
     levels: dict[str, int] = {}
     while "order" not in levels:
-        *lines, placed, evicted = _solve(data.values | {"lock": list(levels.values())})
+        *lines, placed, evicted, moved = _solve(data.values | {"lock": list(levels.values())})
         levels = {name: int(value) for name, value in map(str.split, lines)}
-    return Optimum(levels, _per_job(tiny, data.set_jobs, placed), _per_job(tiny, data.victim_jobs, evicted))
+    leaving = [_per_job(tiny, data.victim_jobs, line) for line in (evicted, moved)]
+    return Optimum(levels, _per_job(tiny, data.set_jobs, placed), *leaving)
 
 
 def _per_job(tiny: Cluster, jobs: Sequence[str], line: str) -> dict[str, int]:
@@ -132,7 +147,13 @@ def _solve(data: Mapping[str, Any]) -> list[str]:
 
 
 def parameters(
-    tiny: Cluster, grain: int | None, k: int, *, evicting: bool = False, completed: frozenset[str] = frozenset()
+    tiny: Cluster,
+    grain: int | None,
+    k: int,
+    *,
+    evicting: bool = False,
+    completed: frozenset[str] = frozenset(),
+    moving: bool = False,
 ) -> Data:
     """The data of `cycle.mzn`."""
     resources, nodes, queues = _resources(tiny), list(tiny.nodes), list(tiny.queues)
@@ -144,6 +165,18 @@ def parameters(
     # Sets, shapes, members.
     jobs = [name for name, job in tiny.jobs.items() if any(_pending(p) for p in job.pods)]
     shapes, sets, members = _pod_sets(tiny, jobs)
+    pending_shapes = len(shapes)
+    tied = {job.near[0] for job in tiny.jobs.values() if job.near} | {
+        job.away[0] for job in tiny.jobs.values() if job.away
+    }
+    if moving:
+        shapes += [
+            (p, name)
+            for name, job in tiny.jobs.items()
+            if not (job.apart or job.near or job.away or job.spread or name in tied)
+            for p in job.pods
+            if p.runs and not p.port
+        ]
     running = {name: _task_order(job, [p for p in job.pods if p.runs]) for name, job in tiny.jobs.items()}
 
     # Minimums.
@@ -203,7 +236,9 @@ def parameters(
     ask = {q: _sum([used[q], pending[q]]) for q in queues}
     contended = {r: r != "pods" and sum(ask[q].get(r, 0) for q in queues) > avail.get(r, 0) for r in resources}
     shared = any(contended[r] and sum(ask[q].get(r, 0) > 0 for q in queues) > 1 for r in resources)
-    grain_of = {r: gcd(*(p.request.get(r, 0) for p, _ in shapes)) or 1 for r in resources} | {"pods": 1}
+    grain_of = {r: gcd(*(p.request.get(r, 0) for p, _ in shapes[:pending_shapes])) or 1 for r in resources} | {
+        "pods": 1
+    }
     deserved = {q: {} for q in queues} if not _shares(tiny) else _deserved(tiny, resources, ask, avail)
 
     # Values.
@@ -321,6 +356,10 @@ def parameters(
         "backfill": "backfill" in tiny.actions,
     }
     data |= _eviction_data(facts, evictions, ranks, jobs, value) | {"evicting": evicting}
+    again = {id(p): s for s, (p, _) in enumerate(shapes, 1) if s > pending_shapes}
+    broken = {name for name, holder in evictions.holders.items() if holder.broken}
+    data["most"] = tiny.moves if moving else 0
+    data["victim_shape"] = [0 if v.job in broken else again.get(id(v.pods), 0) for v in evictions.victims]
     data["asks"] = [
         {
             r
@@ -337,7 +376,10 @@ def parameters(
         }
         for q in queues
     ]
-    return Data(data | predicates, [t.job for t in sets], [v.job for v in evictions.victims], evictions.claimants)
+    polite = {t.job for t in sets if t.pods.polite}
+    waiting = frozenset(name for name in startable if need[name] > 0 and name not in polite)
+    victim_jobs = [v.job for v in evictions.victims]
+    return Data(data | predicates, [t.job for t in sets], victim_jobs, evictions.claimants, waiting)
 
 
 @dataclass(frozen=True)
@@ -417,7 +459,8 @@ def _evictions(facts: Facts, completed: frozenset[str]) -> Evictions:
         going = [m for m in members if _may_go(facts, name, m) and not (facts.need[name] > 0 and name in completed)]
         for m in going:
             age = _age(tiny, job, m.pods)
-            key = (name, m.pods.node, *sorted(m.pods.request.items()), m.pods.role, m.priority, age)
+            look = tuple(sorted(m.pods.selector.items())), m.pods.tolerates, m.pods.port
+            key = (name, m.pods.node, *sorted(m.pods.request.items()), m.pods.role, m.priority, age, look)
             before = victims[key].count if key in victims else 0
             victims[key] = Victim(name, m.pods, m.priority, age, before + 1)
         if going:

@@ -280,3 +280,16 @@ def test_others_do_not_see_room_that_is_not_for_them() -> None:
     """)
     found = reason(plan, "other")
     assert found["message"].startswith("needs 1 pod, none fits; cpu is short: 2 asked, 0 free on 1 eligible node;")
+
+
+def test_what_is_left_of_given_up_room_is_not_for_others_in_the_same_cycle() -> None:
+    """low's 4 CPU go for high's 3; other, of another queue, would fit into the one that is left (C15)."""
+    queues = "queues: {a: {weight: 1}, b: {weight: 1}}\nactions: [allocate, preempt]\n"
+    jobs = """jobs:
+  low: {queue: a, pods: [{cpu: 4, node: n1}]}
+  high: {queue: a, priority: 10, pods: [{cpu: 3}]}
+  other: {queue: b, pods: [{cpu: 1}]}
+"""
+    found = reason(planned(FULL + queues + jobs), "other")
+    assert found["code"] == "Unsolved"
+    assert found["message"].startswith("fits beside the plan, but only on room that pods give up for others")

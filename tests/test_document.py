@@ -141,6 +141,8 @@ def test_plan_gives_the_same_as_the_report() -> None:
         return {**document, "levels": levels, "seconds": None}
 
     assert timeless(solver_sched.plan(small(), time_limit=2.0)) == timeless(report(small()).as_dict())
+    checked = solver_sched.load_policy("default")
+    assert timeless(solver_sched.plan(small(), checked, 2.0)) == timeless(report(small()).as_dict())
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -23,15 +23,18 @@ def test_reference_agrees_with_the_hand(instance: tiny.Instance) -> None:
     assert {name: best.levels.get(name) for name in instance.levels} == instance.levels
     assert {job: best.placed[job] for job in instance.placed} == instance.placed
     assert {job: pods for job, pods in best.evicted.items() if pods} == instance.evicted
+    assert {job: pods for job, pods in best.moved.items() if pods} == instance.moved
 
 
 @each
 def test_plan_is_the_one_worked_out(instance: tiny.Instance) -> None:
     plan = solver_sched.plan(tiny.objects(instance.cluster), tiny.policy(instance.cluster))
     assert not plan["snapshot"]["problems"]
-    placed, evicted = pods_per_job(plan, "Bind", "Nominate"), pods_per_job(plan, "Evict")
+    placed, leaving = pods_per_job(plan, "Bind", "Nominate"), pods_per_job(plan, "Evict")
+    moved = pods_per_job({"decisions": [d for d in plan["decisions"] if "to" in d]}, "Evict")
     assert {job: placed[job] for job in instance.placed} == instance.placed
-    assert evicted == instance.evicted
+    assert leaving - moved == instance.evicted
+    assert moved == instance.moved
     # Gaps are for large clusters: on these every level is proven.
     assert {level["status"] for level in plan["levels"]} == {"OPTIMAL"}
 
@@ -47,6 +50,7 @@ def test_instances_are_worked_out_in_full() -> None:
         assert set(instance.placed) == pending, instance.name
         assert instance.levels, instance.name
         assert instance.cluster.evicting or not instance.evicted, instance.name
+        assert instance.cluster.moving or not instance.moved, instance.name
 
 
 def test_readme_lists_every_instance_under_its_scenes() -> None:

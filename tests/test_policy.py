@@ -85,7 +85,7 @@ metrics:
     assert binpack.integer("binpack.memory") == 1
     assert binpack.integer("binpack.resources.nvidia.com/gpu") == 2
     assert binpack.integer("binpack.resources.example.com/foo") == 1
-    assert policy.configurations == {"allocate": {"predicateerrorcacheenable": False}}
+    assert policy.configurations == {"allocate": {"predicateErrorCacheEnable": False}}
 
 
 def test_a_kube_batch_file_quotes_its_numbers() -> None:

@@ -136,10 +136,10 @@ def test_a_cycle_without_blocked_jobs_is_encoded_once(monkeypatch: pytest.Monkey
     calls: list[int] = []
 
     def counting(
-        snapshot: Snapshot, refused: Any = (), *, reserved: Sequence[Reservation], evicting: bool
+        snapshot: Snapshot, refused: Any = (), *, reserved: Sequence[Reservation], **more: bool
     ) -> tuple[Problem, Index]:
         calls.append(len(reserved))
-        return encode(snapshot, dict(refused), reserved=reserved, evicting=evicting)
+        return encode(snapshot, dict(refused), reserved=reserved, **more)
 
     monkeypatch.setattr(enqueue, "encode", counting)
     snapshot = cluster([node("n1", 4)], gang("r", 1, 2, 100, at="n1"), gang("g", 2, 1))

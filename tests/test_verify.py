@@ -167,9 +167,9 @@ def exchange(placed: list[tuple[int, int, int]], *out: tuple[int, int, int]) -> 
 
 LOW = gang("low", 2000, 2, 2, node="n0")
 HIGH = gang("high", 2000, 2, 2, priority=5)
-SPLIT = "holder 0: 1 of at least 2 pods would be left"
+SPLIT = "1 of at least 2 pods would be left"
 NOBODY = "2 pods go, and no job starts that may take from others"
-UNCALLED = "holder 0: 2 pods are preempted, and no job of their queue starts"
+UNCALLED = "2 pods are preempted, and no job of their queue starts"
 KEPT = gang("kept", 4000, 1, 1, node="n1", preemptable=False)
 
 
@@ -203,7 +203,7 @@ def test_whose_rule_it_is() -> None:
     ]
     problem, rules = full(LOW, HIGH, KEPT)
     assert [(v.plugin, v.message) for v in violations(problem, rules, given)] == [
-        ("gang", "holder 0: a gang of 2 is preempted whole, and only surplus may be")
+        ("gang", "a gang of 2 is preempted whole, and only surplus may be")
     ]
     budget = (Budget("ns", "calm", (), 1),)
     assert said(*full(LOW, HIGH, KEPT, plugins="priority gang drf", budgets=budget), given) == [
@@ -223,7 +223,7 @@ def test_an_equal_takes_surplus_where_drf_lets_it() -> None:
     given = exchange([(0, 0, 1)], (0, 1, PREEMPT))
     assert said(*full(elastic, single, KEPT, plugins="priority gang drf"), given) == []
     assert said(*full(elastic, single, KEPT, plugins="priority gang"), given) == [
-        "holder 0: 1 pods of priority 0 give way to one of 0"
+        "1 pods of priority 0 give way to one of 0"
     ]
 
 
@@ -260,8 +260,8 @@ def test_reclaim_up_to_the_share_and_within_the_own() -> None:
         ][:1]
     )
     assert said(problem, rules, exchange([(0, 0, 2)], (0, 1, PREEMPT), (1, 1, PREEMPT))) == [
-        "holder 0: 1 pods are preempted, and no job of their queue starts",
-        "holder 1: 1 pods are preempted, and no job of their queue starts",
+        "1 pods are preempted, and no job of their queue starts",
+        "1 pods are preempted, and no job of their queue starts",
         "4000 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
     ]
     kept = (Queue("q", reclaimable=False), Queue("r"))

@@ -115,6 +115,7 @@ class Cluster:
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     switches: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    moves: int = 10
 
     @property
     def now(self) -> int:
@@ -126,10 +127,14 @@ class Cluster:
     def evicting(self) -> bool:
         return not EVICTING.isdisjoint(self.actions)
 
+    @property
+    def moving(self) -> bool:
+        return "consolidation" in self.actions and self.moves > 0
+
 
 @dataclass(frozen=True)
 class Instance:
-    """A hand-worked cluster; the comments of its file work out `levels`, `placed` and `evicted` (job -> pods)."""
+    """A hand-worked cluster; the comments of its file work out `levels`; `placed`, `evicted`, `moved`: pods per job."""
 
     name: str
     intent: str
@@ -140,6 +145,7 @@ class Instance:
     levels: Mapping[str, int]
     placed: Mapping[str, int]
     evicted: Mapping[str, int]
+    moved: Mapping[str, int]
 
 
 def amounts(words: Mapping[str, Any]) -> dict[str, int]:
@@ -186,6 +192,7 @@ def cluster(words: Mapping[str, Any]) -> Cluster:
         ),
         budgets={name: Budget(tuple(w["jobs"]), w["allowed"]) for name, w in words.get("budgets", {}).items()},
         switches=words.get("switches", {}),
+        moves=words.get("moves", 10),
         **settings,
     )
 
@@ -203,6 +210,7 @@ def read(path: Path) -> Instance:
         words["levels"],
         words["placed"],
         words.get("evicted", {}),
+        words.get("moved", {}),
     )
 
 
@@ -242,7 +250,11 @@ def objects(tiny: Cluster) -> list[dict[str, Any]]:
 
 def policy(tiny: Cluster) -> dict[str, Any]:
     plugins = [{"name": name, **tiny.switches.get(name, {})} for name in tiny.plugins]
-    return {"actions": ", ".join(tiny.actions), "tiers": [{"plugins": plugins}]}
+    return {
+        "actions": ", ".join(tiny.actions),
+        "tiers": [{"plugins": plugins}],
+        "solver": {"moves": tiny.moves},
+    }
 
 
 def _class(priority: int) -> str:

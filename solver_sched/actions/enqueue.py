@@ -52,7 +52,7 @@ def posed(
 ) -> tuple[Problem, Index, Rules]:
     """The problem without the pods of refused groups, and its rules."""
     held = {key: (why.code, why.message) for key, why in refused.items()}
-    problem, index = encode(snapshot, held, reserved=reserved, evicting=policy.preempts or policy.reclaims)
+    problem, index = encode(snapshot, held, reserved=reserved, evicting=policy.evicts, moving=policy.consolidates)
     return problem, index, derive(problem, policy)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from solver_sched.freed import served
+from solver_sched.freed import moved_for, served
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, RESERVED_PREFIX, Index, Plan, Problem
 from solver_sched.quantity import format as format_quantity
@@ -19,7 +19,9 @@ ACTIONS = {PREEMPT: "preempt", RECLAIM: "reclaim", MOVE: "consolidate"}
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """`beneficiary`: the group that starts because of it, "" if none does (a plan made elsewhere)."""
+    """`beneficiary`: the group that starts because of it, "" if none does (a plan made elsewhere). `to`: the node that
+    a pod which moves is placed on again, "" if it just goes. Its successor has another name: the place is for the set.
+    """
 
     action: str
     pod: str
@@ -28,6 +30,7 @@ class Evict:
     queue: str
     beneficiary: str
     reason: str
+    to: str = ""
 
 
 def evictions(problem: Problem, index: Index, rules: Rules, plan: Plan) -> Iterator[Evict]:
@@ -56,6 +59,23 @@ def evictions(problem: Problem, index: Index, rules: Rules, plan: Plan) -> Itera
                 words.reason(s, cause, job),
             )
         given[s] += out
+    moves = zip(
+        plan.moved.tolist(), plan.to.tolist(), plan.moves.tolist(), moved_for(problem, rules, plan), strict=True
+    )
+    for s, n, count, job in sorted(moves):
+        h, j = int(v.holder[s]), int(job)
+        for pod in index.victim_pods[s][given[s] : given[s] + count]:
+            yield Evict(
+                ACTIONS[MOVE],
+                pod,
+                index.nodes[int(v.node[s])],
+                index.holders[h],
+                index.queues[int(v.queue[h])],
+                index.jobs[j] if j >= 0 else "",
+                words.move(s, n, j),
+                index.nodes[n],
+            )
+        given[s] += count
 
 
 def evicted(problem: Problem, index: Index, rules: Rules, plan: Plan) -> dict[str, tuple[str, str, dict[str, Any]]]:
@@ -91,6 +111,7 @@ class _Words:
         self.given = plan.freed(problem)
         self.placed = np.zeros_like(problem.node_free)
         np.add.at(self.placed, plan.node, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+        self.placed += plan.arriving(problem)
         self.new = plan.of_queues(problem)
         real = [not name.startswith(RESERVED_PREFIX) for name in index.resources]
         self.real = np.array(real, bool)
@@ -106,6 +127,13 @@ class _Words:
             self._known[key] = "; ".join(part for part in parts if part)
         return self._known[key]
 
+    def move(self, s: int, to: int, job: int) -> str:
+        """Where to and for whom, and what is short on the node that is left."""
+        v, names = self.problem.victims, self.index
+        who = f" so that {names.jobs[job]} starts" if job >= 0 else ""
+        short = self._short(int(v.node[s]), int(v.queue[v.holder[s]]))
+        return f"moves to {names.nodes[to]}{who}{'; ' * bool(short)}{short}"
+
     def of_group(self, h: int, cause: int, job: int) -> str:
         """The right to take from a group."""
         return f"{ACTIONS[cause]}: {self._right(h, cause, job)}"
@@ -117,8 +145,6 @@ class _Words:
         who = index.jobs[job]
         if cause == RECLAIM:
             return self._shares(int(v.queue[h]), job)
-        if cause == MOVE:
-            return f"moves for {who}"
         if v.broken[h]:
             return f"{v.running[h]} of at least {v.minimum[h]} pods run: a remainder gives way to {who}"
         theirs, mine = int(v.priority[h]), int(self.problem.job_priority[job])

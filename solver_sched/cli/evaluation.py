@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from solver_sched.snapshot import Snapshot
 
 
+MOVING = "consolidate:"
+
+
 def read_plan(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Pod -> node of what is bound or nominated, and pod -> action ("" if not said) of what goes, from a Plan or from
-    {bindings, gone}.
+    {bindings, gone}. A pod that moves goes by the action `consolidate:NODE`.
 
     Raises InputError with file and field.
     """
@@ -52,10 +55,11 @@ def read_plan(path: Path) -> tuple[dict[str, str], dict[str, str]]:
                 if wrong:
                     raise InputError(wrong, source=str(path), field=f"decisions[{row}]")
                 bindings[decision.pod] = decision.node
-        return bindings, {decision.pod: decision.action for decision in decisions if decision.kind == "Evict"}
+        gone = [decision for decision in decisions if decision.kind == "Evict"]
+        return bindings, {one.pod: f"{MOVING}{one.to}" if one.to else one.action for one in gone}
     if isinstance(document, dict) and "bindings" in document:
-        gone = _typed(path, {"gone": [], **document}, "gone", list[str])
-        return _typed(path, document, "bindings"), dict.fromkeys(gone, "")
+        named = _typed(path, {"gone": [], **document}, "gone", list[str])
+        return _typed(path, document, "bindings"), dict.fromkeys(named, "")
     raise InputError("must be a Plan (decisions) or a mapping with bindings (pod: node) and gone", source=str(path))
 
 
@@ -64,6 +68,7 @@ class _Decision(msgspec.Struct):
     pod: str = ""
     node: str = ""
     action: str = ""
+    to: str = ""
 
 
 def _typed(path: Path, document: Mapping[str, Any], field: str, wanted: Any = dict[str, str]) -> Any:
@@ -102,7 +107,7 @@ def judged(
     pods = {pod.key: pod for pod in snapshot.pods}
     broken = [f"pod {pod} is gone, but the snapshot does not have it" for pod in sorted(actions.keys() - pods.keys())]
     leaving = {pod: action for pod, action in sorted(actions.items()) if pod in pods}
-    evicting = policy.preempts or policy.reclaims
+    evicting = policy.evicts
     if evicting:
         outside = {pod: why for pod in leaving if (why := _never_goes(snapshot, pods[pod]))}
         broken += [f"pod {pod} goes, but {why}" for pod, why in outside.items()]
@@ -114,10 +119,19 @@ def judged(
     problem, index, rules, entries = open_cycle(after, policy, started, reserved)
     plan, unplaced = _placed(index, pods, bindings)
     broken += unplaced
-    plan, renamed = _with_victims(problem, index, rules, plan, {p: a for p, a in leaving.items() if p not in outside})
+    going = {pod: action for pod, action in leaving.items() if pod not in outside}
+    to = {pod: action.removeprefix(MOVING) for pod, action in going.items() if action.startswith(MOVING)}
+    again = {
+        pod for s, shape in enumerate(problem.victims.shape.tolist()) if shape >= 0 for pod in index.victim_pods[s]
+    }
+    lost = [pod for pod, node in to.items() if pod not in again or node not in index.nodes]
+    broken += [f"pod {pod} moves to {to.pop(pod)}, where it cannot: it just goes" for pod in lost]
+    plan, renamed = _with_victims(problem, index, rules, plan, {p: a for p, a in going.items() if p not in to})
+    plan, others = _with_moves(index, plan, to, renamed)
+    renamed |= others
     broken += [_line(index, found) for found in violations(problem, rules, plan)]
     stands = not unplaced and not violations(problem.after(plan), rules, _without_victims(plan))
-    levels = _levels(problem, rules, plan, policy) if stands and (not broken or len(plan.victim)) else ()
+    levels = _levels(problem, rules, plan, policy) if stands and (not broken or plan.frees) else ()
     report = CycleReport(
         snapshot=after,
         policy=policy,
@@ -220,8 +234,33 @@ def _with_victims(
     return dataclasses.replace(plan, victim=table[:, 0], out=table[:, 1], cause=table[:, 2]), named
 
 
+def _with_moves(
+    index: Index, plan: Plan, to: Mapping[str, str], taken: Mapping[str, str]
+) -> tuple[Plan, dict[str, str]]:
+    """The plan with those who move, and the pod that moves for each that `decide` will name. `taken`: pods of each set
+    that go come first.
+    """
+    import numpy as np
+
+    row_of = {node: row for row, node in enumerate(index.nodes)}
+    set_of = {pod: s for s, members in enumerate(index.victim_pods) for pod in members}
+    rows: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for pod, node in to.items():
+        if pod in set_of:
+            rows[set_of[pod], row_of[node]].append(pod)
+    named: dict[str, str] = {}
+    at = Counter(set_of[pod] for pod in taken)
+    for s, n in sorted(rows):
+        mine = rows[s, n]
+        named |= dict(zip(index.victim_pods[s][at[s] : at[s] + len(mine)], mine, strict=True))
+        at[s] += len(mine)
+    table = np.array([(s, n, len(rows[s, n])) for s, n in sorted(rows)], np.int64).reshape(-1, 3)
+    return dataclasses.replace(plan, moved=table[:, 0], to=table[:, 1], moves=table[:, 2]), named
+
+
 def _without_victims(plan: Plan) -> Plan:
-    return dataclasses.replace(plan, victim=plan.victim[:0], out=plan.out[:0], cause=plan.cause[:0])
+    none = plan.victim[:0]
+    return dataclasses.replace(plan, victim=none, out=none, cause=none, moved=none, to=none, moves=none)
 
 
 def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple[LevelResult, ...]:
@@ -232,7 +271,7 @@ def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple
     from solver_sched.rights import lifted, rights
 
     effort = Effort(Budget().seconds, policy.solve.gap)
-    if not len(plan.victim):
+    if not plan.frees:
         return evaluate(problem, rules, plan, effort)
     # whoever the plan completes is no remainder
     wide, allowed, whole = lifted(problem, rights(problem, rules, _without_victims(plan)), plan)
@@ -244,7 +283,8 @@ def _line(index: Index, found: Violation) -> str:
     where = [
         f"{word} {names[row]}"
         for word, names, row in (
-            ("group", index.jobs, found.job),
+            ("group", index.holders, found.holder),
+            ("group", index.jobs, found.job if found.holder < 0 else -1),
             ("node", index.nodes, found.node),
             ("queue", index.queues, found.queue),
         )

@@ -72,7 +72,7 @@ TimeLimit = Annotated[
         "--time-limit",
         metavar="DURATION",
         parser=duration,
-        help="Wall time of the cycle.",
+        help="Wall time of the cycle, the start of the solver's process not counted.",
         show_default="the policy's, or 5s",
     ),
 ]
@@ -102,7 +102,7 @@ EvaluateFile = Annotated[
     typer.Option(
         "--evaluate",
         metavar="FILE",
-        help="Judge this plan (a Plan, or {bindings, gone}) instead of making one.",
+        help="Judge this plan (JSON: a Plan, or {bindings, gone}) instead of making one.",
         show_default=False,
     ),
 ]

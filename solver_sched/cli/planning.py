@@ -99,7 +99,8 @@ def explain(
 ) -> None:
     """Say why a pod group is pending, with all the numbers behind it, or where it would run.
 
-    Exit code 0 if none of its pods is left pending, 1 if some are or if it is not let in.
+    Exit code 0 if all its pods run or are bound now; 1 if some wait, be it for room that is being freed, if it is not
+    let in, or if it is ended to make room; 2 if there is no such group.
     """
     from solver_sched.report.explain import explain_blocks, record, unknown_group
 
@@ -109,7 +110,9 @@ def explain(
     try:
         found = record(result, name)
     except KeyError:
-        raise InputError(unknown_group([group["name"] for group in result["podGroups"]], name)) from None
+        names = [group["name"] for group in result["podGroups"]]
+        of = next((pod.group for pod in snapshot.pods if pod.key == name), None)
+        raise InputError(unknown_group(names, name, of)) from None
     answer(found, output, lambda: explain_blocks(result, name))
     if found["podGroup"]["pending"] or found["podGroup"]["reason"]:
         raise typer.Exit(NO)

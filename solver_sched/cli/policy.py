@@ -36,10 +36,16 @@ def check(
         policy = load_policy(file, lenient=lenient)
     except PolicyError as error:
         if output in (Output.json, Output.yaml):
-            answer({"ok": False, "errors": list(error.messages), "warnings": [], "inert": {}}, output, list)
+            answer(
+                {"ok": False, "errors": list(error.messages), "warnings": list(error.warnings), "inert": {}},
+                output,
+                list,
+            )
         else:
             for message in error.messages:
                 said(message, NO)
+            for warning in error.warnings:
+                said(f"warning: {warning}", NO)
         raise typer.Exit(NO) from None
     found = {"ok": True, "errors": [], "warnings": list(policy.warnings), "inert": dict(policy.inert())}
     answer(found, output, lambda: check_blocks(policy, file))
@@ -119,7 +125,7 @@ def _levels(policy: Policy) -> tuple[list[str], list[str]]:
             return []
         # of the lowest priority, which has them all; P- counts only what runs above minimums
         rows = [level["name"] for level in plan["levels"] if not level["name"].endswith("-")]
-        rows = [re.sub(r">=.*", ">=p", name) for name in rows]
+        rows = [re.sub(r">=.*", ">=p", re.sub(r"\[\d+\]", "[k]", name)) for name in rows]
         return list(dict.fromkeys(reversed(rows)))[::-1]
 
     staying = replace(policy, actions=tuple(name for name in policy.actions if name not in EVICTING))

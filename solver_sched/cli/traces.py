@@ -70,7 +70,7 @@ def generate(
         Load,
         typer.Option(
             help="What runs: pods nobody may move, gangs of the same queues, or such gangs filling every node to "
-            "the occupancy, as victims of preempt and reclaim."
+            "the occupancy, as victims of preempt and reclaim: --running, --surplus and --budgets are for these."
         ),
     ] = Load.pods,
     running: Annotated[

@@ -264,7 +264,8 @@ class _Load:
             elif original is not None:
                 rest[kind].append(original)
             else:
-                source = sources.get((kind, *_place(body)), "")
+                owners = [(kind, *_place(body)), *_owners(body)]
+                source = next((sources[owner] for owner in owners if owner in sources), "")
                 rest[kind].append(_Object(source, msgspec.json.encode(body), version))
         self.by_kind = rest
         for problem in problems:
@@ -430,6 +431,12 @@ def _called(kind: str, raw: Raw | bytes) -> str:
 
 def _place(body: dict[str, Any]) -> tuple[str, str]:
     return admission.namespace(body), admission.name(body)
+
+
+def _owners(body: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Kind, namespace and name of the workloads that a pod was made for."""
+    references = admission.items(admission.mapping(body.get("metadata")).get("ownerReferences"))
+    return [(str(one.get("kind")), admission.namespace(body), str(one.get("name"))) for one in references]
 
 
 def _stub(raw: Raw | bytes) -> dict[str, Any] | None:

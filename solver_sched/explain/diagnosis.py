@@ -435,6 +435,9 @@ class _Diagnosis:
 
     def _unsolved(self, fits: str) -> _Finding:
         level = self.levels.first_open
+        if level is None and self.levels.levels and len(self.plan.victim):
+            given = "but only on room that pods give up for others; what these leave of it is for all in the next cycle"
+            return _Finding("Unsolved", f"{fits}, {given}")
         detail = {} if level is None else self.levels.detail(level.name)
         return _Finding("Unsolved", f"{fits}, {self.levels.why_unsolved()}", detail)
 

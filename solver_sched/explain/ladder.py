@@ -40,7 +40,7 @@ class Ladder:
         """Where the solver stopped, as the second half of a sentence."""
         level = self.first_open
         if not self.levels:
-            return "but the plan is greedy: no level was solved"
+            return "but no level was solved: the plan is a greedy or a given one"
         if level is None:
             return f"yet all {len(self.levels)} levels are proven without it"
         if level.bound is None:

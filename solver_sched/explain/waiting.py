@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from solver_sched.explain.amounts import names
-from solver_sched.freed import bound_now, served
+from solver_sched.freed import bound_now, moved_for, served
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Index, Plan, Problem
 
@@ -33,7 +33,9 @@ class Waiting:
         v = problem.victims
         self._served: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._left: dict[int, set[int]] = defaultdict(set)
-        for s, j in zip(plan.victim.tolist(), served(problem, rules, plan).tolist(), strict=True):
+        leaving = [*plan.victim.tolist(), *plan.moved.tolist()]
+        causes = [*served(problem, rules, plan).tolist(), *moved_for(problem, rules, plan).tolist()]
+        for s, j in zip(leaving, causes, strict=True):
             self._served[j][int(v.holder[s])].add(int(v.node[s]))
             self._left[int(v.node[s])].add(int(v.holder[s]))
 

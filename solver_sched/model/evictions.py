@@ -1,4 +1,5 @@
-"""Who goes: variables and rows of C11 to C16 and C18, and the level objectives about running work (formulation.md 8).
+"""Who goes and who moves: variables and rows of C11 to C16 and C18 to C20, and the level objectives about running work
+(formulation.md 8, 11).
 
 Sets on nodes that no pending pod could use, in queues that no ceiling binds, only go with their whole gang: they get no
 variable of their own.
@@ -17,7 +18,7 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model.linear import Terms, at_most, upper
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
 
 MOST_NODES, ROOMY = 1200, 2
@@ -38,19 +39,25 @@ class Opened(NamedTuple):
 def opened(problem: Problem, rules: Rules, rights: Rights, *, whole: bool = False) -> Opened:
     """The problem as the levels with evictions see it; `whole`: however large it gets."""
     v = problem.victims
-    able = rights.preempt | rights.reclaim
+    able = rights.preempt | rights.reclaim | rights.moves
     room = problem.node_free.copy()
     np.add.at(room, v.node[able], v.count[able, None] * v.request[able])
-    usable = np.zeros(len(room), bool)
-    usable[v.node[able]] = True
-    fits = np.zeros(len(room), bool)
-    for s in np.unique(problem.set_shape[rules.demand.starts[problem.set_job]]).tolist():
-        asked = problem.request[s] > 0
-        allowed = ~rules.forbidden[s, problem.node_kind]
-        allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
-        fits |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
-    usable &= fits
-    whole = whole or int(usable.sum()) <= MOST_NODES
+    left = np.zeros(len(room), bool)
+    left[v.node[able]] = True
+
+    def fits(shapes: Ints) -> Bools:
+        out = np.zeros(len(room), bool)
+        for s in np.unique(shapes).tolist():
+            asked = problem.request[s] > 0
+            allowed = ~rules.forbidden[s, problem.node_kind]
+            allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
+            out |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
+        return out
+
+    usable = left & fits(problem.set_shape[rules.demand.starts[problem.set_job]])
+    # a pod that moves arrives also where nobody leaves
+    usable |= fits(v.shape[rights.moves])
+    whole = whole or int(usable.sum()) <= MOST_NODES or bool(rights.moves.any())
     if not whole:
         usable = _near_the_least(problem, rules, rights, usable)
     node_class = np.where(usable, -1, problem.node_class)
@@ -113,7 +120,7 @@ class Evictions:
         self.problem, self.rules, self.rights = problem, rules, rights
         v = problem.victims
         able = rights.preempt | rights.reclaim
-        self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM)}
+        self.out: dict[int, list[Terms]] = {cause: [Terms() for _ in v.holder] for cause in (PREEMPT, RECLAIM, MOVE)}
         self.end: dict[int, list[Terms]] = {cause: [Terms() for _ in v.queue] for cause in (PREEMPT, RECLAIM)}
         self.sets: dict[int, list[int]] = defaultdict(list)
         for row, h in enumerate(v.holder.tolist()):
@@ -121,10 +128,12 @@ class Evictions:
         limited = np.asarray((problem.queue_capability < NO_LIMIT).any(axis=1) | problem.queue_guarantee.any())
         limited |= rights.everywhere
         self.touched: dict[int, cp_model.IntVar] = {}
+        self._moves()
         for h, sets in self.sets.items():
             worth_it = limited[v.queue[h]] or self.usable[v.node[[s for s in sets if able[s]]]].any()
             if worth_it:
                 self._holder(h, sets, everywhere=bool(limited[v.queue[h]]))
+            self._leave(h, sets)
         self._budgets()
         self._reclaim_room()
 
@@ -170,11 +179,32 @@ class Evictions:
                         role.extend(self.gone(s))
                 role.extend(end, int(rights.role_surplus[o] - v.role_running[o]))
                 at_most(self.model, role, int(rights.role_surplus[o]))
-        if v.job[h] >= 0 and any(self.gone(s).variables for s in sets):
+
+    def _moves(self) -> None:
+        """C19: who may move, and C20: how many at most."""
+        v, most, total = self.problem.victims, self.rules.policy.solve.moves, Terms()
+        for s in np.flatnonzero(self.rights.moves & self.usable[v.node]).tolist():
+            self.out[MOVE][s] = Terms.of(self.int_var(min(int(v.count[s]), most)))
+            total.extend(self.out[MOVE][s])
+        at_most(self.model, total, most)
+
+    def _leave(self, h: int, sets: list[int]) -> None:
+        """A pod leaves once (C19), and a job that one leaves places none (C16)."""
+        v = self.problem.victims
+        for s in sets:
+            if self.out[MOVE][s].variables and self.gone(s).variables:
+                at_most(self.model, self.leaves(s), int(v.count[s]))
+        if v.job[h] >= 0 and any(self.leaves(s).variables for s in sets):
             self.touched[int(v.job[h])] = touched = self.int_var(1)
             for s in sets:
-                if self.gone(s).variables:
-                    self.model.add(self.gone(s).linear() <= int(v.count[s]) * touched)
+                if self.leaves(s).variables:
+                    self.model.add(self.leaves(s).linear() <= int(v.count[s]) * touched)
+
+    def leaves(self, s: int) -> Terms:
+        """Pods of the set that go or move."""
+        out = self.gone(s)
+        out.extend(self.out[MOVE][s])
+        return out
 
     def gone(self, s: int) -> Terms:
         """Pods of the set that go."""
@@ -191,8 +221,8 @@ class Evictions:
         return out
 
     def on_node(self, n: int) -> list[tuple[int, Terms]]:
-        """(set, pods that go) of the node."""
-        return [(s, self.gone(s)) for s in self._on_node.get(n, ()) if self.gone(s).variables]
+        """(set, pods that leave) of the node."""
+        return [(s, self.leaves(s)) for s in self._on_node.get(n, ()) if self.leaves(s).variables]
 
     @cached_property
     def _on_node(self) -> dict[int, list[int]]:
@@ -227,7 +257,7 @@ class Evictions:
         for b, allowed in enumerate(v.allowed.tolist()):
             total = Terms()
             for s in np.flatnonzero(v.member[:, b]).tolist():
-                total.extend(self.gone(s))
+                total.extend(self.leaves(s))
             at_most(self.model, total, allowed, ceiling=True)
 
     def _reclaim_room(self) -> None:
@@ -280,6 +310,7 @@ class Evictions:
     ) -> None:
         """C15 for the jobs of one set of resources; `lends` (Q,): whose room, freed by reclaim, they may use."""
         several = len(queues) > 1
+        unit = np.gcd(self.problem.grain, np.gcd.reduce(self.problem.victims.request, axis=0, initial=0))
         for r in range(len(self.problem.total)):
             idle, all_polite, beyond, lent = int(self.rights.idle[r]), Terms(), Terms(), Terms()
             for q in np.flatnonzero(lends).tolist():
@@ -290,18 +321,19 @@ class Evictions:
                 if not whole.variables or not (several or polite.variables):
                     continue
                 gave = self.freed(q, r, PREEMPT)
-                share = self.int_var(min(idle + lent.span(), whole.span()))
+                # in units of which everything that is asked or given up is a multiple: exact, and small numbers
+                share = self.int_var(-(-min(idle + lent.span(), whole.span()) // int(unit[r])))
                 row = Terms()
                 row.extend(whole)
                 row.extend(gave, -1)
-                row.add(share, -1)
+                row.add(share, -int(unit[r]))
                 at_most(self.model, row, 0, ceiling=True)
                 if polite.variables:
                     row = Terms()
                     row.extend(polite)
-                    row.add(share, -1)
+                    row.add(share, -int(unit[r]))
                     at_most(self.model, row, 0, ceiling=True)
-                beyond.add(share, 1)
+                beyond.add(share, int(unit[r]))
             at_most(self.model, all_polite, idle, ceiling=True)
             beyond.extend(lent, -1)
             at_most(self.model, beyond, idle, ceiling=True)
@@ -364,6 +396,18 @@ class Evictions:
             out.extend(self.gone(s), -each)
         return out.collected()
 
+    def moved(self) -> list[tuple[int, Terms]]:
+        """(shape, pods that move) of every set that may."""
+        shape = self.problem.victims.shape.tolist()
+        return [(s, terms) for s, terms in zip(shape, self.out[MOVE], strict=True) if terms.variables]
+
+    def moves(self, weight: Ints) -> Terms:
+        """O15, O16: pods that move, each with a weight (V,), negative."""
+        out = Terms()
+        for s, each in enumerate(weight.tolist()):
+            out.extend(self.out[MOVE][s], -each)
+        return out.collected()
+
     def whom(self) -> Ints:
         """(V,) weight of one pod in the level `disruption.whom`."""
         v = self.problem.victims
@@ -412,8 +456,11 @@ class Evictions:
         return out
 
     def hold(self, plan: Plan) -> None:
-        """Fix who goes to those of a plan."""
+        """Fix who goes and who moves to those of a plan."""
         v = self.problem.victims
+        for terms, moved in zip(self.out[MOVE], plan.leaving(self.problem).tolist(), strict=True):
+            if terms.variables:
+                self.model.add(terms.linear() == moved)
         for cause in (PREEMPT, RECLAIM):
             going = plan.evicted(self.problem, cause)
             for s, terms in enumerate(self.out[cause]):

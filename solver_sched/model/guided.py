@@ -22,7 +22,7 @@ from solver_sched.model import mip
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints
+from solver_sched.problem.arrays import Bools, Ints
 
 Floats = NDArray[np.float64]
 
@@ -86,8 +86,8 @@ class Guided:
         of_class: dict[int, set[int]] = defaultdict(set, {c: set() for c in floor.placement.node_of})
         for (_, c), var in floor.placement.var.items():
             of_class[c].add(var.index)
-        for cause in (PREEMPT, RECLAIM):
-            for s, terms in enumerate(evictions.out[cause]):
+        for out in evictions.out.values():
+            for s, terms in enumerate(out):
                 c = int(p.node_class[v.node[s]])
                 if c in of_class:
                     of_class[c].update(var.index for var in terms.variables)
@@ -117,11 +117,11 @@ class Guided:
         for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
-        for _ in range(PRICINGS):
+        for last in (*[False] * (PRICINGS - 1), True):
             if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
                 return None
-            if not self._price_in():
-                break
+            if last or not self._price_in():
+                break  # what has a column now and had none in the solve would be in neither value nor bound
         value = goal.Value()
         step = math.gcd(*whole.coefficients) or 1
         reached, bound = (
@@ -188,11 +188,13 @@ class Guided:
                     best, reached = found.solution, value
                 if value >= enough:
                     break
-            if all(free) or spent >= seconds:
+            if spent >= seconds:
                 break
             if admitted.any():
                 admitted[:] = False
                 continue
+            if all(free):
+                break
             more = max(4, int(GROW * sum(free)))
             for node in [node for node in order if not free[node]][:more]:
                 free[node] = True

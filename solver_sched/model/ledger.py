@@ -543,6 +543,8 @@ class Ledger:
             for i, s in enumerate(cls.shape.tolist()):
                 out[s].extend(terms.whole.minimum[i])
                 out[s].extend(terms.whole.growth[i])
+        for s, moved in self.evictions.moved() if self.evictions is not None else ():
+            out[s].extend(moved)  # C19
         return out
 
     def per_set(self, value: Callable[[Terms], int]) -> Ints:

@@ -1,4 +1,4 @@
-"""The levels of formulation.md 6 and 8 (O1, O2, O3, O5, O6, O9, O12, O13, O14): lock with >=, hint, split, cut.
+"""The levels of formulation.md 6, 8, 11 (O1 O2 O3 O5 O6 O9 O12 O13 O14 O15 O16): lock with >=, hint, split, cut.
 
 The incumbent is always a solution whose classes have been packed onto real nodes. A level that runs out of budget
 leaves it in place; its bound, from a relaxation, stays valid.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -25,8 +25,8 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, RECLAIM, Plan, Problem, Require, SpreadRule
-from solver_sched.rights import Rights, rights
+from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, RECLAIM, Plan, Problem, Require, SpreadRule
+from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 CUT_ROUNDS = 12
 CLOSE_ENOUGH = 5e-4
@@ -46,7 +46,7 @@ SMALL_CLASSES = 500
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
 LARGE = 4_000
-"""Pairs of a node class and a shape from which the relaxation guides the search of an eviction model."""
+"""Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 BEST_EFFORT = 0.1
@@ -96,7 +96,7 @@ class Search:
         out = []
         for result, objective in zip(self.results, self._objectives, strict=True):
             value = result.value if objective is None else self.value(objective)
-            if value != result.value:
+            if value != result.value or result.status.startswith("UNKNOWN"):
                 _, limit, _ = result.status.partition(WALL_LIMIT)
                 status = "OPTIMAL" if value == result.bound else "FEASIBLE"
                 result = replace(result, value=value, status=status + limit)
@@ -445,22 +445,43 @@ def solve(
     if improved is not None:
         search.after_level = lambda: improved(Solution(_plan(search), tuple(search.results)))
     run_levels(search)
-    plan, levels = _plan(search), search.outcome()
-    allowed = rights(problem, rules, plan)
+    plan, levels, best = _plan(search), search.outcome(), None
+    allowed, spent = rights(problem, rules, plan), search.spent
+    other = greedy if evicting is None else evicting
     if allowed.claimants.any():
         pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
         if (pending & allowed.claimants).any():
-            left = replace(effort, seconds=max(0.1, effort.seconds - search.spent))
-            freeing = _freeing(problem, rules, allowed, left, progress, improved)
-            other = greedy if evicting is None else evicting
+            freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
+            spent += more
             if other is not None and (len(freeing.plan.victim) or len(other.victim)):
                 values = _values(problem, rules, other, effort, freeing.levels, allowed)
                 freeing = replace(freeing, greedy=values, evicting=True)
             if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
-                return freeing
-            levels = _at_least_as_open(levels, freeing.levels)
-    values = _values(problem, rules, greedy, effort, levels) if greedy is not None else {}
-    return Solution(plan, levels, values)
+                best = freeing
+            else:
+                levels = _at_least_as_open(levels, freeing.levels)
+    if best is None:
+        best = Solution(plan, levels, _values(problem, rules, greedy, effort, levels) if greedy is not None else {})
+    moving = replace(allowed, moves=movable(problem, rules))
+    waiting = wait_for_moves(problem, rules, allowed, best.plan)
+    if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):
+        if improved is not None:
+            improved(best)
+        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), progress, None)
+        if len(found.plan.moved) and _starts_more(found.levels, best.levels):
+            values = _values(problem, rules, other, effort, found.levels, moving) if other is not None else {}
+            return replace(found, greedy=values, evicting=True)
+    return best
+
+
+def _rest(effort: Effort, spent: float) -> Effort:
+    return replace(effort, seconds=max(0.1, effort.seconds - spent))
+
+
+def _starts_more(levels: Sequence[LevelResult], others: Sequence[LevelResult]) -> bool:
+    """Whether the first start level that differs is higher: only then anybody moves (formulation.md 11)."""
+    values = {level.name: level.value for level in levels}
+    return beats(values, [level for level in others if "start>=" in level.name])
 
 
 def _freeing(
@@ -470,12 +491,14 @@ def _freeing(
     effort: Effort,
     progress: Progress | None,
     improved: Callable[[Solution], None] | None,
-) -> Solution:
-    """The best plan when running work may have to make room (formulation.md 8)."""
+) -> tuple[Solution, float]:
+    """The best plan when running work may have to make room or to move (formulation.md 8, 11), and the effort."""
     wide, usable, whole = opened(problem, rules, allowed)
     ledger = Ledger(wide, rules, allowed, usable)
-    large = len(wide.class_size) * len(np.unique(problem.set_shape)) > LARGE
-    floor = Joint(ledger, effort.seed if large else None)
+    shapes = np.union1d(problem.set_shape, problem.victims.shape[allowed.moves])
+    large = len(wide.class_size) * len(shapes) + len(problem.victims.holder) > LARGE
+    # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
+    floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
     search = Search(ledger, floor, effort, progress)
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
@@ -486,7 +509,7 @@ def _freeing(
     levels = search.outcome()
     if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
-    return Solution(_plan(search), levels)
+    return Solution(_plan(search), levels), search.spent
 
 
 def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
@@ -599,7 +622,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
 
 
 def _evicting_levels(search: Search) -> Iterator[LevelResult]:
-    """The skeleton of formulation.md 8: whoever starts first, then the least harm, growth last.
+    """The skeleton of formulation.md 8 and 11: whoever starts first, then the least harm, growth last.
 
     No job is kept out of a level that does not count it: its claim may make the room that another starts on (C18).
     """
@@ -636,6 +659,9 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     yield search.maximise("disruption.pods", evictions.pods(one))
     yield search.maximise("disruption.whom", evictions.pods(evictions.whom()))
     yield search.maximise("disruption.time", evictions.pods(ledger.problem.victims.minutes))
+    if evictions.rights.moves.any():
+        yield search.maximise("disruption.moves", evictions.moves(one))
+        yield search.maximise("disruption.moved-time", evictions.moves(ledger.problem.victims.minutes))
     if search.floor is not None:
         ledger.open_growth()
     for d in starting:
@@ -684,23 +710,46 @@ def _plan(search: Search) -> Plan:
         nodes = iter(np.flatnonzero(problem.node_class == c).tolist())
         for pattern, uses in packing:
             for node in islice(nodes, uses):
-                for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=True):
+                # not strict: shapes that the class got since have no pod there
+                for s, pods in zip(search.floor.placement.of_class[c], pattern.tolist(), strict=False):
                     if pods:
                         slots[s].append([node, pods])
+    moves = np.array(list(_moved(search, slots)), np.int64).reshape(-1, 3)
     rows: list[tuple[int, int, int]] = []
     placed = search.ledger.per_set(search.value)
     for t in np.flatnonzero(placed).tolist():
-        left, queue = int(placed[t]), slots[int(problem.set_shape[t])]
-        while left:
-            node, pods = queue[-1]
-            take = min(left, pods)
-            rows.append((t, node, take))
-            left -= take
-            if take == pods:
-                queue.pop()
-            else:
-                queue[-1][1] = pods - take
+        rows += [(t, node, pods) for node, pods in _take(slots[int(problem.set_shape[t])], int(placed[t]))]
     table = np.array(rows, np.int64).reshape(-1, 3)
     evictions = search.ledger.evictions
     going = np.array(evictions.causes(search.value) if evictions is not None else [], np.int64).reshape(-1, 3)
-    return Plan(table[:, 0], table[:, 1], table[:, 2], going[:, 0], going[:, 1], going[:, 2])
+    return Plan(*table.T, *going.T, *moves.T)
+
+
+def _take(queue: list[list[int]], left: int) -> Iterator[tuple[int, int]]:
+    """(node, pods) of places for `left` pods, the last in the queue first; they are used up."""
+    while left:
+        node, pods = queue[-1]
+        take = min(left, pods)
+        yield node, take
+        left -= take
+        if take == pods:
+            queue.pop()
+        else:
+            queue[-1][1] = pods - take
+
+
+def _moved(search: Search, slots: Mapping[int, list[list[int]]]) -> Iterator[tuple[int, int, int]]:
+    """(set, node, pods) of everything that moves. Who would leave a node for which an equal is placed there stays."""
+    evictions, v = search.ledger.evictions, search.ledger.problem.victims
+    if evictions is None:
+        return
+    left = {s: pods for s, terms in enumerate(evictions.out[MOVE]) if (pods := search.value(terms))}
+    for s, pods in left.items():
+        for place in slots[int(v.shape[s])]:
+            if place[0] == v.node[s]:
+                stay = min(pods, place[1])
+                left[s], place[1] = pods - stay, place[1] - stay
+    for s, pods in left.items():
+        queue = slots[int(v.shape[s])]
+        queue[:] = [place for place in queue if place[1]]
+        yield from ((s, node, take) for node, take in _take(queue, pods))

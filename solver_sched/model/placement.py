@@ -63,6 +63,7 @@ class Placement:
         self._conservation()
         self._capacity()
         self._unblock()
+        self._leave_first()
         for rule in self.rules.domain_rules:
             self._domain_rows(rule)
 
@@ -73,8 +74,11 @@ class Placement:
             sorted(c for c, n in self.node_of.items() if (self.problem.node_free[n] >= 0).all()), np.int64
         )
         wanted = self._wanted()
+        open_now = np.ones_like(self.limit, bool)
+        for s, n, _ in self.problem.victims.blocks.tolist():
+            open_now[s, self.problem.node_class[n]] = False  # a pair with a row of its own (`_unblock`) stays
         for s in np.flatnonzero(self.limit[:, single].any(axis=1)).tolist():
-            nodes = rng.permutation(single[self.limit[s, single] > 0])
+            nodes = rng.permutation(single[(self.limit[s, single] > 0) & open_now[s, single]])
             enough = int(np.searchsorted(np.cumsum(self.limit[s, nodes]), ROOMY * wanted[s])) + 1
             out = nodes[max(FEWEST_NODES, int(KEPT * len(nodes)), enough) :]
             self.absent[s, out], self.limit[s, out] = self.limit[s, out], 0
@@ -116,7 +120,11 @@ class Placement:
             columns = [self.var[s, c] for c in np.flatnonzero(self.limit[s]).tolist()]
             if terms.variables or columns:
                 self.conserved[s] = len(self.model.proto.constraints)
-                self.model.add(terms.linear() == total(columns))
+                # one expression: of an equation of two CP-SAT may turn the signs, and `add_pair` counts on them
+                row = terms.times(1)
+                for var in columns:
+                    row.add(var, -1)
+                self.model.add(row.linear() == 0)
 
     def _capacity(self) -> None:
         """C1 summed over each class, and what follows from it for whole pods on single nodes.
@@ -147,6 +155,8 @@ class Placement:
     def _freed_capacity(self, c: int, shapes: list[int]) -> None:
         """C12 of one node."""
         assert self.evictions is not None
+        if not shapes and not self.absent[:, c].any():
+            return
         p, going = self.problem, self.evictions.on_node(self.node_of[c])
         for r in np.flatnonzero(~p.implied[c]).tolist():
             free, row, left_out = int(p.class_free[c, r]), Terms(), p.request[:, r] * self.absent[:, c]
@@ -184,6 +194,20 @@ class Placement:
                 whole = self.model.new_bool_var("")
                 self.model.add(count * whole <= gone.linear())
                 self.model.add(var <= upper(var) * whole)
+
+    def _leave_first(self) -> None:
+        """Where not one pod of a shape fits what is free, somebody leaves first. It follows from C12; with moves the
+        relaxation would else halve what waits onto the halves that are free, and its bound would be all of it.
+        """
+        if self.evictions is None or not self.evictions.rights.moves.any():
+            return
+        leaving: dict[int, Terms] = defaultdict(Terms)
+        for c, n in self.node_of.items():
+            for _, gone in self.evictions.on_node(n):
+                leaving[c].extend(gone)
+        for (s, c), var in self.var.items():
+            if c in self.node_of and (self.problem.request[s] > np.maximum(self.problem.class_free[c], 0)).any():
+                self.model.add(var <= leaving[c].times(upper(var)).linear())
 
     def add_pair(self, s: int, c: int) -> tuple[cp_model.IntVar, list[tuple[int, int]]]:
         """Bring in a pair that the sample left out: its variable, and (row, coefficient) of its column."""

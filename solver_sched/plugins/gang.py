@@ -52,5 +52,5 @@ class Gang(Plugin):
         v = problem.victims
         gone = v.of_holders(plan.evicted(problem, PREEMPT))
         for h in np.flatnonzero((gone == v.running) & (v.minimum > 0) & ~v.broken).tolist():
-            message = f"holder {h}: a gang of {v.running[h]} is preempted whole, and only surplus may be"
-            yield Violation(self.name, message, queue=int(v.queue[h]))
+            message = f"a gang of {v.running[h]} is preempted whole, and only surplus may be"
+            yield Violation(self.name, message, queue=int(v.queue[h]), holder=h)

@@ -27,6 +27,7 @@ class Violation:
     job: int = -1
     node: int = -1
     queue: int = -1
+    holder: int = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)

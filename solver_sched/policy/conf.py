@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class PolicyError(ConfigError):
     """A policy that cannot be used. The text is one line: file, place, what stands there, what is allowed.
 
-    `messages` holds one such line per mistake found.
+    `messages` holds one such line per mistake found, `warnings` what would have been let pass.
     """
 
-    def __init__(self, *messages: str) -> None:
+    def __init__(self, *messages: str, warnings: tuple[str, ...] = ()) -> None:
         self.messages = messages
+        self.warnings = warnings
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
         super().__init__(messages[0] + more)
 
@@ -218,7 +219,7 @@ class SolveSettings:
 
     `time_limit_seconds`: wall seconds of one cycle, None = the caller's. `stale_grace_seconds`: how long a gang below
     its minimum is left alone. `reserve`: for how many of the first blocked jobs room is kept, 0 = for none
-    (formulation.md 10).
+    (formulation.md 10). `moves`: how many running pods a cycle may move, 0 = none (formulation.md 11).
     """
 
     seed: int = 0
@@ -227,13 +228,14 @@ class SolveSettings:
     time_limit_seconds: float | None = None
     stale_grace_seconds: int = 60
     reserve: int = 1
+    moves: int = 10
 
 
 @dataclass(frozen=True)
 class Policy:
     """A checked policy. `tiers` in file order, earlier = stronger.
 
-    `configurations`: action -> normalised argument name -> value as given. `warnings`: what the reader let pass
+    `configurations`: action -> argument name as the file has it -> value as given. `warnings`: what the reader let pass
     (unknown arguments; unknown names if lenient), one line each; no part of the value.
     """
 
@@ -262,6 +264,16 @@ class Policy:
     @property
     def reclaims(self) -> bool:
         return self.runs("reclaim") or self.runs("gangreclaim")
+
+    @property
+    def consolidates(self) -> bool:
+        """KAI's name of the action, or that of the decision."""
+        return (self.runs("consolidation") or self.runs("consolidate")) and self.solve.moves > 0
+
+    @property
+    def evicts(self) -> bool:
+        """Some action may take running pods from their nodes."""
+        return self.preempts or self.reclaims or self.consolidates
 
     def places(self, *, best_effort: bool) -> bool:
         """Some action places such pods: `backfill` request-less ones, `allocate` all others; without `allocate` an
@@ -311,6 +323,7 @@ class Policy:
             "maxWait": (self.solve.max_wait_seconds, defaults.max_wait_seconds),
             "staleGracePeriod": (self.solve.stale_grace_seconds, defaults.stale_grace_seconds),
             "reserve": (self.solve.reserve, defaults.reserve),
+            "moves": (self.solve.moves, defaults.moves),
         }
         out: dict[str, Any] = {
             "name": self.name,

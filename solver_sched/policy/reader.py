@@ -33,6 +33,7 @@ _SOLVER = {
     "maxWait": Argument("duration", "1h"),
     "staleGracePeriod": Argument("duration", "60s"),
     "reserve": Argument("integer", 1, 0),
+    "moves": Argument("integer", 10, 0),
 }
 MOST_RESERVED = 32
 """Flux schedules at most so many jobs of its queue ahead by default (flux-sched, queue-depth)."""
@@ -187,7 +188,7 @@ class _Reading:
         configurations = self.configurations(raw.get("configurations"))
         solve = self.solver(raw.get("solver"))
         if self.mistakes:
-            raise PolicyError(*self.mistakes)
+            raise PolicyError(*self.mistakes, warnings=tuple(self.warnings))
         if actions is None or tiers is None:
             default = load_policy(None)
             actions = default.actions if actions is None else actions
@@ -333,7 +334,10 @@ class _Reading:
             if action in out:
                 self.wrong(place, f"action {action} is configured twice")
                 continue
-            out[action] = self.arguments(f"{place} {action}", entry.get("arguments"), ACTIONS[action].arguments)
+            given = entry.get("arguments")
+            known = self.arguments(f"{place} {action}", given, ACTIONS[action].arguments)
+            spelled = {normalised(key): key for key in self.mapping(place, given)} if known else {}
+            out[action] = {spelled[key]: value for key, value in known.items()}
         return out
 
     def metrics(self, raw: object) -> None:
@@ -368,4 +372,5 @@ class _Reading:
             time_limit_seconds=float(found["timeLimit"]) if "timeLimit" in found else None,
             stale_grace_seconds=int(found.get("staleGracePeriod", plain.stale_grace_seconds)),
             reserve=found.get("reserve", plain.reserve),
+            moves=found.get("moves", plain.moves),
         )

@@ -117,7 +117,7 @@ class Victims:
         holder, node, role (row in W, -1 = none), count, priority (of the pod), seconds (run so far, since the pod
         started; 2^40 if unknown), cooldown (s, of its own), minutes (lost with a pod, in powers of two). system: of
         kube-system or of a system priority class. (V,)
-        request (V, R).
+        request (V, R). shape: row in S where its pods may be placed again elsewhere, else -1 (formulation.md 11).
     Budgets
         allowed (B,): evictions left. member (V, B): the set is under the budget.
     blocks (.., 3): shape, node, set: the pair is forbidden only by sets that may go, and allowed when all named with it
@@ -153,6 +153,7 @@ class Victims:
     minutes: Ints
     system: Bools
     request: Ints
+    shape: Ints
     allowed: Ints
     member: Bools
     blocks: Ints
@@ -175,6 +176,7 @@ class Problem:
         class_size (C,), class_kind (C,), class_free (C, R): free of each node of the class, >= 0, cut down to what
         pending shapes can use; never more than the node really has.
     Shapes
+        Those of pending pods come first, then those of running ones that may move.
         request (S, R). masks: predicate code -> (S, K) bool, True = forbidden. `shape_best_effort` (S,).
         soft: score name -> (S, K) int64, larger is better, 0..100 (preferred node affinity, PreferNoSchedule ...).
         domain_rules: rules that depend on where other pending pods go.
@@ -247,8 +249,8 @@ class Problem:
     now: int
 
     def after(self, plan: Plan) -> Problem:
-        """The same problem when the victims of `plan` have gone."""
-        if not len(plan.victim):
+        """The same problem when the victims of `plan` have gone and moved pods stand on their new nodes."""
+        if not plan.frees:
             return self
         v, used = self.victims, self.queue_used.copy()
         queue = v.queue[v.holder[plan.victim]]
@@ -261,7 +263,7 @@ class Problem:
         freed = plan.freed(self)
         return replace(
             self,
-            node_free=self.node_free + freed,
+            node_free=self.node_free + freed - plan.arriving(self),
             node_releasing=self.node_releasing + freed,
             queue_used=used,
             masks=masks,
@@ -347,6 +349,7 @@ def _none() -> Ints:
 class Plan:
     """Where pending pods go: `count[i]` pods of pod set `pod_set[i]` on node `node[i]`. All (P,), counts > 0.
     Who makes room: `out[i]` pods of victim set `victim[i]` because of `cause[i]`. All (E,), out > 0.
+    Who moves: `moves[i]` pods of victim set `moved[i]` to node `to[i]` (formulation.md 11). All (M,), moves > 0.
     """
 
     pod_set: Ints
@@ -355,6 +358,14 @@ class Plan:
     victim: Ints = field(default_factory=_none)
     out: Ints = field(default_factory=_none)
     cause: Ints = field(default_factory=_none)
+    moved: Ints = field(default_factory=_none)
+    to: Ints = field(default_factory=_none)
+    moves: Ints = field(default_factory=_none)
+
+    @property
+    def frees(self) -> bool:
+        """Whether anybody leaves a node."""
+        return bool(len(self.victim) or len(self.moved))
 
     def evicted(self, problem: Problem, cause: int | None = None) -> Ints:
         """Pods that go per victim set (V,), of one cause or of all."""
@@ -363,10 +374,21 @@ class Plan:
         return np.bincount(self.victim[chosen], weights=self.out[chosen], minlength=size).astype(np.int64)
 
     def freed(self, problem: Problem) -> Ints:
-        """Room that victims leave (N, R)."""
+        """Room that victims and moved pods leave (N, R)."""
         out = np.zeros_like(problem.node_free)
         v = problem.victims
         np.add.at(out, v.node[self.victim], self.out[:, None] * v.request[self.victim])
+        np.add.at(out, v.node[self.moved], self.moves[:, None] * v.request[self.moved])
+        return out
+
+    def leaving(self, problem: Problem) -> Ints:
+        """Pods that move per victim set (V,)."""
+        return np.bincount(self.moved, weights=self.moves, minlength=len(problem.victims.holder)).astype(np.int64)
+
+    def arriving(self, problem: Problem) -> Ints:
+        """Room that moved pods take on their new nodes (N, R)."""
+        out = np.zeros_like(problem.node_free)
+        np.add.at(out, self.to, self.moves[:, None] * problem.request[problem.victims.shape[self.moved]])
         return out
 
     def placed(self, problem: Problem) -> Ints:

@@ -16,14 +16,14 @@ import numpy as np
 
 from solver_sched.cluster.objects import Pod, Queue
 from solver_sched.problem import reservations
-from solver_sched.problem.arrays import NO_LIMIT, Index, Ints, Member, Problem
+from solver_sched.problem.arrays import NO_LIMIT, RESERVED_PREFIX, Index, Ints, Member, Problem
 from solver_sched.problem.blocked import blocked
 from solver_sched.problem.domain_rules import class_columns
 from solver_sched.problem.jobs import Job, age_limit, hold, jobs_of, pod_hold, queues_of
 from solver_sched.problem.placement import Placement, place
 from solver_sched.problem.reservations import Reservation
 from solver_sched.problem.vectors import SUM_LIMIT, Vectors, largest_amount
-from solver_sched.problem.victims import Rows, victims
+from solver_sched.problem.victims import Rows, movable, victims
 from solver_sched.snapshot import Snapshot
 
 DEFAULT_SLOTS = 110
@@ -36,12 +36,13 @@ def encode(
     *,
     reserved: Sequence[Reservation] = (),
     evicting: bool = False,
+    moving: bool = False,
 ) -> tuple[Problem, Index]:
     """The problem of one cycle and the names of its rows. Pure; equal arguments give equal problems.
 
     `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
     `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
-    to make room; else `victims` is empty.
+    to make room; else `victims` is empty. `moving`: and give those of it that may be placed again elsewhere a shape.
     """
     ours = frozenset(snapshot.scheduler_names)
     known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
@@ -56,10 +57,13 @@ def encode(
     open_jobs = [job for job in jobs if job.key not in held and job.pending]
     owners = [(job.key, pod) for job in open_jobs for pod in job.pending if not pod_hold(pod)]
     candidates = [pod for _, pod in owners]
-    bound = reservations.bound_by(reserved, snapshot, owners)
+    running = [(job.key, pod) for job in jobs for pod in job.resident if movable(pod)] if evicting and moving else []
+    # a pod that moves starts anew: reservations bind it like one that waits
+    bound = reservations.bound_by(reserved, snapshot, owners + running)
     on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and not pod.finished]
-    placement = place(snapshot.nodes, candidates, on_node, snapshot, bound)
-    pod_held = {candidates[row].key: reason for row, reason in placement.held.items()}
+    placement = place(snapshot.nodes, candidates + [pod for _, pod in running], on_node, snapshot, bound)
+    pending_shapes = 1 + int(placement.shape_of[: len(candidates)].max(initial=-1))
+    pod_held = {candidates[row].key: reason for row, reason in placement.held.items() if row < len(candidates)}
     shape_of = {
         pod.key: int(placement.shape_of[row]) for row, pod in enumerate(candidates) if row not in placement.held
     }
@@ -88,14 +92,18 @@ def encode(
     queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
     foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours and not pod.terminating] + queueless)
     units = _running_units(jobs, queue_row, vector)
-    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of)
+    shapes = placement.shape_of[len(candidates) :].tolist()
+    again = {pod.key: s for (_, pod), s in zip(running, shapes, strict=True) if s >= 0 and placement.alone[s]}
+    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, again)
     found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of)
     if evicting:
         set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
         blocks = blocked(snapshot, placement.representative, on_node, set_of, known_nodes)
         placement = placement.apart(np.unique(blocks[:, 1]))
         found = found._replace(rows=replace(found.rows, blocks=blocks))
-    grain = _grain(request)
+    # room that reservations leave is used by what moves too
+    reserved_columns = np.array([name.startswith(RESERVED_PREFIX) for name in resources])
+    grain = np.where(reserved_columns, _grain(request), _grain(request[:pending_shapes]))
     node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
 
     roles = _roles(rows)

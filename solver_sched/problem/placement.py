@@ -18,7 +18,7 @@ from solver_sched.cluster.objects import HostPort, Node, NodeTerm, Pod, Requirem
 from solver_sched.cluster.selectors import UNSCHEDULABLE_TAINT, tolerates
 from solver_sched.problem import inter_pod, ports, spread, volumes
 from solver_sched.problem.arrays import AtMostOne, Bools, DomainRule, Exclude, Ints, Require
-from solver_sched.problem.inter_pod import InterPod, PodRules
+from solver_sched.problem.inter_pod import NO_RULES, InterPod, PodRules
 from solver_sched.problem.node_table import NodeTable
 from solver_sched.problem.volumes import NO_VOLUMES, VolumeNeeds, Volumes
 from solver_sched.snapshot import Snapshot
@@ -41,6 +41,7 @@ class Placement:
     rules: what pending pods may not do to each other; `source` of each begins with the code of its predicate.
     extra: attach limits as resources: name, request (S,), free (N,), allocatable (N,).
     held: row of a pending pod -> (code, sentence) for what must wait or cannot be modelled.
+    alone (S,): no rule between pods, port or volume speaks of the shape, nor of a pod of it that runs.
     """
 
     shape_of: Ints
@@ -51,6 +52,7 @@ class Placement:
     rules: tuple[DomainRule, ...]
     extra: tuple[tuple[str, Ints, Ints, Ints], ...]
     held: dict[int, tuple[str, str]]
+    alone: Bools
 
     def apart(self, nodes: Ints) -> Placement:
         """The same with a kind of its own for each of these nodes."""
@@ -165,6 +167,9 @@ def place(
         rules=_distinct(rules),
         extra=tuple(_attach_limits(table, shapes, pods, resident, snapshot, attached)),
         held=held,
+        alone=np.array(
+            [x.rules == NO_RULES and x.volumes == NO_VOLUMES and not (x.ports or x.spread) for x in shapes], np.bool_
+        ),
     )
 
 

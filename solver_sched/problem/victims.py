@@ -38,6 +38,7 @@ class Rows(NamedTuple):
     unit: Mapping[tuple[int, int, bytes], int]
     width: int
     vector: Callable[[Pod], Ints]
+    shape: Mapping[str, int]
 
 
 class Found(NamedTuple):
@@ -137,11 +138,12 @@ class _Table:
             cooldown = _cooldown(pod)
             system = pod.namespace == SYSTEM_NAMESPACE or pod.priority_class in SYSTEM_CLASSES
             under = self._budgets_of(pod)
-            key = (node, id(pod.needs), role, pod.priority, seconds, cooldown, system, under)
+            shape = self.rows.shape.get(pod.key, -1)
+            key = (node, id(pod.needs), role, pod.priority, seconds, cooldown, system, under, shape)
             v = found.get(key)
             if v is None:
                 v = found[key] = len(self.sets)
-                self.sets.append((h, node, role, 0, pod.priority, seconds, cooldown, minutes, int(system)))
+                self.sets.append((h, node, role, 0, pod.priority, seconds, cooldown, minutes, int(system), shape))
                 self.requests.append(self.rows.vector(pod))
                 self.covered += [(v, b) for b in under]
                 self.pods.append([])
@@ -161,7 +163,7 @@ class _Table:
         holders = np.array(self.holders, np.int64).reshape(-1, 9).T
         beyond = np.array(self.beyond, np.int64).reshape(-1, 5).T
         roles = np.array(self.roles, np.int64).reshape(-1, 3).T
-        sets = np.array(self.sets, np.int64).reshape(-1, 9).T
+        sets = np.array(self.sets, np.int64).reshape(-1, 10).T
         member = np.zeros((len(self.sets), len(self.allowed)), bool)
         for v, b in self.covered:
             member[v, b] = True
@@ -195,10 +197,21 @@ class _Table:
             minutes=sets[7],
             system=sets[8].astype(bool),
             request=np.array(self.requests, np.int64).reshape(-1, self.rows.width),
+            shape=sets[9],
             allowed=np.array(self.allowed, np.int64),
             member=member,
             blocks=np.zeros((0, 3), np.int64),
         )
+
+
+def movable(pod: Pod) -> bool:
+    """Whether the running pod could be placed again elsewhere, as far as it says itself: nothing ties it to other pods,
+    a port, a volume or a device, and somebody makes it again. A pod with neither owner nor group would just be lost.
+    """
+    needs = pod.needs
+    near = needs.affinity or needs.anti_affinity or needs.preferred_affinity or needs.preferred_anti_affinity
+    bound = needs.spread or needs.ports or needs.volume_claims or needs.inline_csi or needs.resource_claims
+    return pod.preemptable and bool(pod.owner or pod.group) and not near and not bound
 
 
 def _cooldown(pod: Pod) -> int:

@@ -124,10 +124,12 @@ def _words(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def unknown_group(names: Sequence[str], name: str) -> str:
-    """The message for a group that the plan does not have."""
+def unknown_group(names: Sequence[str], name: str, of: str | None = None) -> str:
+    """The message for a group that the plan does not have. `of`: the group of the pod that has this name."""
     from difflib import get_close_matches
 
+    if of in names:
+        return f"{name} is no pod group but a pod of {of}: name that"
     near = get_close_matches(name, names, n=1) or [full for full in names if full.endswith(f"/{name}")][:1]
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"no pod group {name!r} among {counted(len(names), 'group', 'groups')}{hint}"

@@ -55,6 +55,7 @@ def show_blocks(policy: Policy, levels: Sequence[str], evicting: Sequence[str] =
         ("maxWait", f"{policy.solve.max_wait_seconds}s"),
         ("staleGracePeriod", f"{policy.solve.stale_grace_seconds}s"),
         ("reserve", str(policy.solve.reserve)),
+        ("moves", str(policy.solve.moves)),
         ("timeLimit", "5s" if policy.solve.time_limit_seconds is None else f"{policy.solve.time_limit_seconds:g}s"),
     ]
     plugins = [
@@ -68,7 +69,7 @@ def show_blocks(policy: Policy, levels: Sequence[str], evicting: Sequence[str] =
         Table("Solver", ("NAME", "VALUE"), settings),
     ]
     titles = (
-        ("Levels, most important first (p: each priority that pods have, highest first)", levels),
+        ("Levels, most important first (p: each priority that pods have, highest first; k: 1, 2, all queues)", levels),
         ("Levels where somebody waits for whom others may make room; taken if anybody goes", evicting),
     )
     for title, names in titles:

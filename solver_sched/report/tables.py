@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from solver_sched import quantity
 from solver_sched.report.layout import Block, Note, Table
 
 if TYPE_CHECKING:
@@ -51,10 +52,17 @@ def summary(plan: Mapping[str, Any]) -> list[Block]:
     done = [f"{count(kinds['Bind'])} bound"]
     if kinds["Nominate"]:
         done.append(f"{count(kinds['Nominate'])} nominated")
-    if kinds["Evict"]:
+    moved = sum(bool(decision.get("to")) for decision in plan["decisions"])
+    if moved:
+        done.append(f"{count(moved)} moved")
+    outside = sum(decision["kind"] == "Evict" and not decision.get("action") for decision in plan["decisions"])
+    evicted = kinds["Evict"] - outside - moved
+    if evicted:
         ended = sum((group["reason"] or {}).get("code") == "Evicted" for group in groups)
         end = f"{counted(ended, 'gang ends', 'gangs end')}" if ended else "no gang ends"
-        done.append(f"{count(kinds['Evict'])} evicted ({end})")
+        done.append(f"{count(evicted)} evicted ({end})")
+    if outside:
+        done.append(f"{count(outside)} taken as gone")
     waiting = [group for group in groups if group["pending"]]
     pending = sum(group["pending"] for group in waiting)
     result = f"pods: {', '.join(done)}, {count(pending)} pending"
@@ -154,7 +162,7 @@ def queues(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Blo
 
 def _held(queue: Mapping[str, Any], resource: str) -> str:
     held = (queue.get("allocated") or {}).get(resource, "0")
-    return f"{held}/{(queue.get('deserved') or {}).get(resource, '-')}"
+    return f"{readable(resource, held)}/{readable(resource, (queue.get('deserved') or {}).get(resource, '-'))}"
 
 
 def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
@@ -170,7 +178,7 @@ def decisions(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[
         blocks += _places("Decisions", first)
     shown = gone[:SHORT_ROWS] if short else gone
     body = [
-        (row["pod"], row.get("node") or "-", row.get("action") or "-", row.get("for") or "-", row.get("reason") or "")
+        (row["pod"], _target(row) or "-", row.get("action") or "-", row.get("for") or "-", row.get("reason") or "")
         for row in shown
     ]
     header = ("POD", "NODE", "ACTION", "FOR", "REASON")
@@ -185,11 +193,14 @@ def _places(title: str, rows: Sequence[Mapping[str, Any]], total: int | None = N
     # The last column may wrap, and node names are the longest: queue and group come before.
     body = []
     for row in rows:
-        target = row.get("node") or ""
-        target += f" -> {row['to']}" if row.get("to") else ""
-        body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", target))
+        place = _target(row)
+        body.append((row["kind"], row.get("pod") or "-", row.get("podGroup") or "-", row.get("action") or "-", place))
     header = ("DECISION", "POD", "POD GROUP", "ACTION", "NODE")
     return _table(title, header, body, len(rows) if total is None else total, optional=("ACTION", "POD GROUP"))
+
+
+def _target(row: Mapping[str, Any]) -> str:
+    return (row.get("node") or "") + (f" -> {row['to']}" if row.get("to") else "")
 
 
 def levels(rows: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Block]:
@@ -273,4 +284,12 @@ def counted(number: int, one: str, many: str) -> str:
 def amounts(resources: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """`cpu 2, memory 4Gi`; `nothing` if empty."""
     pairs = dict(resources)
-    return ", ".join(f"{name} {amount}" for name, amount in pairs.items()) or "nothing"
+    return ", ".join(f"{name} {readable(name, amount)}" for name, amount in pairs.items()) or "nothing"
+
+
+def readable(resource: str, amount: str) -> str:
+    """A share of memory is seldom a round number: `~9878.9Gi` for 10607342087606. The JSON has every byte."""
+    if not (quantity.counts_bytes(resource) and amount.isdigit() and int(amount) >= 2**20):
+        return amount
+    unit, name = (2**30, "Gi") if int(amount) >= 2**30 else (2**20, "Mi")
+    return f"~{int(amount) / unit:.1f}{name}"

@@ -65,7 +65,7 @@ class _Judge:
 
     def _fault(self, message: str, holder: int = -1, *, job: int = -1, queue: int = -1) -> Violation:
         queue = int(self.v.queue[holder]) if holder >= 0 else queue
-        return Violation("base", f"holder {holder}: {message}" if holder >= 0 else message, job=job, queue=queue)
+        return Violation("base", message, job=job, queue=queue, holder=holder)
 
     def actions(self) -> Iterator[Violation]:
         """A listed action takes, because a starving job starts."""

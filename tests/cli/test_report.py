@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from solver_sched.report.explain import explain_blocks, record, unknown_group
 from solver_sched.report.layout import Block, Note, Table, layout
-from solver_sched.report.tables import SHORT_ROWS, certificate, percent, plan_blocks
+from solver_sched.report.tables import SHORT_ROWS, certificate, percent, plan_blocks, readable
 from solver_sched.report.terminal import write
 from tests.cli.conftest import bind, group
 
@@ -188,6 +188,20 @@ def test_explain_of_a_group_that_runs_says_where(plan: dict[str, Any]) -> None:
     assert "no pod of it is pending" in shown
     assert "ml/a-1" in shown
     assert record(plan, "ml/a")["decisions"] == plan["decisions"]
+
+
+def test_a_share_of_memory_is_readable() -> None:
+    assert readable("memory", "10607342087606") == "~9878.9Gi"  # 10607342087606 / 2^30 = 9878.86
+    assert readable("memory", "5767169") == "~5.5Mi"
+    assert [readable("memory", "8Gi"), readable("memory", "1000"), readable("pods", "2000000")] == [
+        "8Gi",
+        "1000",
+        "2000000",
+    ]
+
+
+def test_a_pod_of_a_group_is_led_to_its_group() -> None:
+    assert unknown_group(["ml/a"], "ml/a-0", "ml/a") == "ml/a-0 is no pod group but a pod of ml/a: name that"
 
 
 def test_an_unknown_group_gets_the_nearest_name() -> None:
