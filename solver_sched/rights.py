@@ -108,7 +108,7 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
 def movable(problem: Problem, rules: Rules) -> Bools:
     """(V,) sets whose pods may be placed again elsewhere, whatever their priority or queue (formulation.md 11)."""
     v = problem.victims
-    on = rules.policy.consolidates and any(plugin.starving() for plugin in rules.plugins)
+    on = rules.policy.consolidates and rules.starving
     return (v.shape >= 0) & ~rules.spared & ~v.broken[v.holder] & on
 
 
@@ -116,13 +116,11 @@ def wait_for_moves(problem: Problem, rules: Rules, allowed: Rights, plan: Plan) 
     """(J,) jobs that `plan` leaves pending although they can start, and that moves could help: the room that is idle or
     may be evicted holds their minimum, if not on one node. A move adds no room.
     """
-    v, size = problem.victims, len(problem.job_min)
-    placed = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=size) > 0
-    least = np.full((size, len(problem.total)), NO_LIMIT)
+    v, least = problem.victims, np.full(problem.job_held.shape, NO_LIMIT)
     np.minimum.at(least, problem.set_job, problem.request[problem.set_shape])
     going = allowed.preempt | allowed.reclaim
     room = allowed.idle + (v.count[going, None] * v.request[going]).sum(axis=0)
-    out: Bools = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & ~placed
+    out: Bools = rules.demand.starts & (rules.need > 0) & ~problem.job_polite & (plan.of_jobs(problem) == 0)
     out[out] = (least[out] <= room // rules.need[out, None]).all(axis=1)
     return out
 

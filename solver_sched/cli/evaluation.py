@@ -205,13 +205,12 @@ def _with_victims(
     """
     import numpy as np
 
-    from solver_sched.problem.arrays import PREEMPT, RECLAIM
+    from solver_sched.problem.arrays import CAUSES, PREEMPT, RECLAIM
     from solver_sched.rights import rights, takers
 
     v, allowed = problem.victims, rights(problem, rules)
     set_of = {pod: s for s, members in enumerate(index.victim_pods) for pod in members}
     starting = [j for j in set(problem.set_job[plan.pod_set].tolist()) if rules.need[j]]
-    by_name = {"preempt": PREEMPT, "gangpreempt": PREEMPT, "reclaim": RECLAIM, "gangreclaim": RECLAIM}
 
     def cause(h: int) -> int:
         for each in (PREEMPT, RECLAIM):
@@ -223,7 +222,7 @@ def _with_victims(
     for pod, action in leaving.items():
         if pod in set_of:
             s = set_of[pod]
-            going[s, by_name.get(action, cause(int(v.holder[s])))].append(pod)
+            going[s, CAUSES.get(action, cause(int(v.holder[s])))].append(pod)
     rows = sorted(going)
     named: dict[str, str] = {}
     taken: Counter[int] = Counter()

@@ -18,10 +18,9 @@ import numpy as np
 from solver_sched.greedy.balance import Balance
 from solver_sched.greedy.fill import Greedy, greedy_plan
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
+from solver_sched.problem.arrays import CAUSES, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import rights
 
-CAUSES = {"preempt": PREEMPT, "gangpreempt": PREEMPT, "reclaim": RECLAIM, "gangreclaim": RECLAIM}
 TRIES = 64
 """Nodes that are tried for one pod; Volcano too looks at a part of a large cluster only."""
 

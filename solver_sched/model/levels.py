@@ -454,8 +454,7 @@ def solve(
     allowed, spent = rights(problem, rules, plan), max(search.spent, search.elapsed)
     other = greedy if evicting is None else evicting
     if allowed.claimants.any():
-        pending = np.bincount(problem.set_job, weights=plan.placed(problem), minlength=len(problem.job_min)) == 0
-        if (pending & allowed.claimants).any():
+        if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
             freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
             spent += more
             if other is not None and (len(freeing.plan.victim) or len(other.victim)):

@@ -337,6 +337,8 @@ class Index:
 
 PREEMPT, RECLAIM, MOVE = 0, 1, 2
 """Why a victim goes: `Plan.cause`."""
+CAUSES = {"preempt": PREEMPT, "gangpreempt": PREEMPT, "reclaim": RECLAIM, "gangreclaim": RECLAIM}
+"""By the name of the action."""
 
 
 def _none() -> Ints:

@@ -143,7 +143,7 @@ class _Table:
             v = found.get(key)
             if v is None:
                 v = found[key] = len(self.sets)
-                self.sets.append((h, node, role, 0, pod.priority, seconds, cooldown, minutes, int(system), shape))
+                self.sets.append((h, node, role, pod.priority, seconds, cooldown, minutes, int(system), shape))
                 self.requests.append(self.rows.vector(pod))
                 self.covered += [(v, b) for b in under]
                 self.pods.append([])
@@ -160,48 +160,53 @@ class _Table:
         return self._under[key]
 
     def victims(self) -> Victims:
-        holders = np.array(self.holders, np.int64).reshape(-1, 9).T
-        beyond = np.array(self.beyond, np.int64).reshape(-1, 5).T
-        roles = np.array(self.roles, np.int64).reshape(-1, 3).T
-        sets = np.array(self.sets, np.int64).reshape(-1, 10).T
+        queue, priority, minimum, running, job, created, broken, stale, unit = _columns(self.holders, 9)
+        beyond_holder, beyond_unit, beyond_count, beyond_open, beyond_alike = _columns(self.beyond, 5)
+        role_holder, role_min, role_running = _columns(self.roles, 3)
+        holder, node, role, pod_priority, seconds, cooldown, minutes, system, shape = _columns(self.sets, 9)
         member = np.zeros((len(self.sets), len(self.allowed)), bool)
         for v, b in self.covered:
             member[v, b] = True
         return Victims(
-            queue=holders[0],
-            priority=holders[1],
-            minimum=holders[2],
-            running=holders[3],
+            queue=queue,
+            priority=priority,
+            minimum=minimum,
+            running=running,
             held=np.array(self.held, np.int64).reshape(-1, self.rows.width),
             minimum_held=np.array(self.minimum_held, np.int64).reshape(-1, self.rows.width),
-            job=holders[4],
-            created=holders[5],
-            broken=holders[6].astype(bool),
-            stale=holders[7].astype(bool),
-            unit_row=holders[8],
-            beyond_holder=beyond[0],
-            beyond_unit=beyond[1],
-            beyond_count=beyond[2],
-            beyond_open=beyond[3],
-            beyond_alike=beyond[4],
-            role_holder=roles[0],
-            role_min=roles[1],
-            role_running=roles[2],
-            holder=sets[0],
-            node=sets[1],
-            role=sets[2],
+            job=job,
+            created=created,
+            broken=broken.astype(bool),
+            stale=stale.astype(bool),
+            unit_row=unit,
+            beyond_holder=beyond_holder,
+            beyond_unit=beyond_unit,
+            beyond_count=beyond_count,
+            beyond_open=beyond_open,
+            beyond_alike=beyond_alike,
+            role_holder=role_holder,
+            role_min=role_min,
+            role_running=role_running,
+            holder=holder,
+            node=node,
+            role=role,
             count=np.array([len(pods) for pods in self.pods], np.int64),
-            pod_priority=sets[4],
-            seconds=sets[5],
-            cooldown=sets[6],
-            minutes=sets[7],
-            system=sets[8].astype(bool),
+            pod_priority=pod_priority,
+            seconds=seconds,
+            cooldown=cooldown,
+            minutes=minutes,
+            system=system.astype(bool),
             request=np.array(self.requests, np.int64).reshape(-1, self.rows.width),
-            shape=sets[9],
+            shape=shape,
             allowed=np.array(self.allowed, np.int64),
             member=member,
             blocks=np.zeros((0, 3), np.int64),
         )
+
+
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Ints:
+    """(width, rows)."""
+    return np.array(rows, np.int64).reshape(-1, width).T
 
 
 def movable(pod: Pod) -> bool:
