@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,28 +176,43 @@ class Claims:
         count for all of them. Taken first from the nodes on which most may go.
         """
         p, v = self.problem, self.problem.victims
-        holder = limit.copy()
-        budget = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
-        room = self.rights.room.copy()
-        np.subtract.at(room, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
+        holder = limit.tolist()
+        budget = (v.allowed - (v.member * self.gone[:, None]).sum(axis=0)).tolist()
+        given = self.rights.room.copy()
+        np.subtract.at(given, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
+        room = given.tolist()
         on_node = np.zeros(len(p.node_free))
         np.add.at(on_node, rows.node, may * (rows.request / np.maximum(p.total, 1)).max(axis=1))
         out = np.zeros_like(may)
-        for i in np.lexsort((np.arange(len(may)), -on_node[rows.node])).tolist():
-            h, take = int(rows.holder[i]), int(may[i])
-            if not take or h < 0:
-                continue
-            under = np.flatnonzero(v.member[i]).tolist() if i < len(v.holder) else []
-            take = min([take, int(holder[h]), *(int(budget[b]) for b in under)])
-            k, asked = int(rows.queue[i]), rows.request[i] > 0
+        order = np.lexsort((np.arange(len(may)), -on_node[rows.node]))
+        order = order[(may[order] > 0) & (rows.holder[order] >= 0)]
+        # plain integers: this runs over all that runs, once for each gang that waits
+        table = zip(
+            order.tolist(),
+            may[order].tolist(),
+            rows.holder[order].tolist(),
+            rows.queue[order].tolist(),
+            rows.request[order].tolist(),
+            strict=True,
+        )
+        for i, most, h, k, request in table:
+            under = self._budgets_of[i] if i < len(v.holder) else []
+            take = min([most, holder[h], *(budget[b] for b in under)])
             if k != q:
-                take = min(take, int((room[k, asked] // rows.request[i, asked]).min(initial=take)))
+                take = min([take, *(room[k][r] // amount for r, amount in enumerate(request) if amount)])
             take = max(0, take)
             out[i] = take
             holder[h] -= take
-            budget[under] -= take
-            room[k] -= take * rows.request[i] * (k != q)
+            for b in under:
+                budget[b] -= take
+            if k != q:
+                room[k] = [left - take * amount for left, amount in zip(room[k], request, strict=True)]
         return out
+
+    @cached_property
+    def _budgets_of(self) -> list[list[int]]:
+        """Disruption budgets of each victim set."""
+        return [np.flatnonzero(member).tolist() for member in self.problem.victims.member]
 
     def _left(self) -> Ints:
         """(H,) pods that run after the plan."""
