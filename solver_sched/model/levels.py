@@ -453,17 +453,16 @@ def solve(
     # what the levels so far have taken by either clock: the second search has a grace of its own
     allowed, spent = rights(problem, rules, plan), max(search.spent, search.elapsed)
     other = greedy if evicting is None else evicting
-    if allowed.claimants.any():
-        if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
-            freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
-            spent += more
-            if other is not None and (len(freeing.plan.victim) or len(other.victim)):
-                values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
-                freeing = replace(freeing, greedy=values, evicting=True)
-            if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
-                best = freeing
-            else:
-                levels = _at_least_as_open(levels, freeing.levels)
+    if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
+        freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
+        spent += more
+        if other is not None and (len(freeing.plan.victim) or len(other.victim)):
+            values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
+            freeing = replace(freeing, greedy=values, evicting=True)
+        if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
+            best = freeing
+        else:
+            levels = _at_least_as_open(levels, freeing.levels)
     if best is None:
         given = {} if greedy is None else _values(problem, rules, greedy, effort, levels, late=search.late())
         best = Solution(plan, levels, given)
