@@ -16,7 +16,7 @@ from solver_sched.actions.decide import Bind, Nominate
 from solver_sched.actions.evict import Evict
 from solver_sched.cycle import CycleReport, run_cycle
 from solver_sched.greedy import evicting_plan, greedy_plan
-from solver_sched.model.effort import beats
+from solver_sched.model.effort import Solution, beats
 from solver_sched.model.levels import evaluate, solve
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import Policy, load_policy
@@ -280,3 +280,18 @@ def test_a_guarantee_far_above_the_cluster_costs_no_plan(seed: int) -> None:
     queues = (replace(snapshot.queues[0], guarantee={"cpu": 2**62}), *snapshot.queues[1:])
     report = run_cycle(replace(snapshot, queues=queues), POLICIES["both"], BUDGET)
     assert not [note for note in report.notes if "failed" in note]
+
+
+def test_a_plan_that_is_told_before_the_end_evicts_or_is_that_of_the_levels_without() -> None:
+    """Who loses the solver while it looks for room to free falls back on the best plan without evictions."""
+    looked = 0
+    for seed in range(40):
+        problem, _ = encode(full_snapshot(Random(seed)), evicting=True)
+        rules = derive(problem, POLICIES["both"])
+        told: list[Solution] = []
+        solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules), improved=told.append)
+        for one in told:
+            freeing = any(level.name.startswith(("keep", "in-share.spare")) for level in one.levels)
+            looked += freeing
+            assert not freeing or len(one.plan.victim)
+    assert looked > 20

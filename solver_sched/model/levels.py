@@ -507,13 +507,19 @@ def _freeing(
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
     if improved is not None:
-        search.after_level = lambda: improved(Solution(_plan(search), search.outcome())) if search.incumbent else None
+        search.after_level = lambda: _tell_evictions(search, improved)
     for _ in _evicting_levels(search):
         pass
     levels = search.outcome()
     if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
     return Solution(_plan(search), levels), max(search.spent, search.elapsed)
+
+
+def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:
+    """A plan that evicts nobody is told by the levels without evictions, which count growth too."""
+    if search.incumbent is not None and len((plan := _plan(search)).victim):
+        improved(Solution(plan, search.outcome()))
 
 
 def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
