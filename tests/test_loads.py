@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from solver_sched.cluster.objects import HostPort, Needs, Node, Pod
-from solver_sched.loads import Loads, NodeScore, placement_score
+from solver_sched.loads import IDLE, Loads, NodeScore, placement_score
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
@@ -23,7 +23,9 @@ POLICIES = [load_policy(name) for name in ("default", "packing", "volcano")]
 
 
 def by_hand(problem: Problem, rules: Rules, placed: list[list[int]], shape: int) -> int:
-    """The highest score over nodes that take one more pod, lowest row first; -1 if none."""
+    """The highest score over nodes that take one more pod, idle room before room that is being freed, lowest row first;
+    -1 if none.
+    """
     counts = np.array(placed, np.int64).reshape(len(problem.request), len(problem.node_free))
     used = problem.node_alloc - problem.node_free + counts.T @ problem.request
     request = problem.request[shape]
@@ -36,6 +38,8 @@ def by_hand(problem: Problem, rules: Rules, placed: list[list[int]], shape: int)
             continue
         value = scorer.of(problem.node_alloc[n].tolist(), used[n].tolist())
         score = max(0, scorer.static[problem.node_kind[n]] + value)
+        idle = ((used[n] + problem.node_releasing[n] + request <= problem.node_alloc[n]) | (request == 0)).all()
+        score += IDLE if problem.node_releasing.any() and idle else 0
         if score > best:
             best, chosen = score, n
     return chosen
