@@ -52,7 +52,14 @@ def posed(
 ) -> tuple[Problem, Index, Rules]:
     """The problem without the pods of refused groups, and its rules."""
     held = {key: (why.code, why.message) for key, why in refused.items()}
-    problem, index = encode(snapshot, held, reserved=reserved, evicting=policy.evicts, moving=policy.consolidates)
+    problem, index = encode(
+        snapshot,
+        held,
+        reserved=reserved,
+        evicting=policy.evicts,
+        moving=policy.consolidates,
+        grace=policy.solve.stale_grace_seconds,
+    )
     return problem, index, derive(problem, policy)
 
 

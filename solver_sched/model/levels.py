@@ -141,8 +141,8 @@ class Search:
                     best = self.value(objective)
                     continue
             if late and objective.variables:
-                relaxed = self.guided.relax(objective) if self.guided is not None else None
-                bound = min(bound, relaxed.bound if relaxed is not None else mip.relaxed_bound(self.model, objective))
+                if self.guided is None:  # a large relaxation takes too long for every level left
+                    bound = min(bound, mip.relaxed_bound(self.model, objective))
                 break
             if effort >= allowance or rounds > CUT_ROUNDS:
                 break
@@ -282,7 +282,8 @@ class Search:
             model.maximize(weighted(objective.variables, [c // divisor for c in objective.coefficients]))
         if self.incumbent is not None:
             hint = model.proto.solution_hint
-            assert len(self.incumbent) == len(model.proto.variables)
+            if len(self.incumbent) < len(model.proto.variables):  # pairs have come in since
+                self.incumbent = self._completed(self.incumbent)
             hint.vars.extend(range(len(self.incumbent)))
             hint.values.extend(self.incumbent)
         solver = cp_model.CpSolver()

@@ -37,12 +37,14 @@ def encode(
     reserved: Sequence[Reservation] = (),
     evicting: bool = False,
     moving: bool = False,
+    grace: int = 60,
 ) -> tuple[Problem, Index]:
     """The problem of one cycle and the names of its rows. Pure; equal arguments give equal problems.
 
     `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
     `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
     to make room; else `victims` is empty. `moving`: and give those of it that may be placed again elsewhere a shape.
+    `grace`: seconds after which the rest of a broken gang may go.
     """
     ours = frozenset(snapshot.scheduler_names)
     known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
@@ -95,7 +97,7 @@ def encode(
     shapes = placement.shape_of[len(candidates) :].tolist()
     again = {pod.key: s for (_, pod), s in zip(running, shapes, strict=True) if s >= 0 and placement.alone[s]}
     rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, again)
-    found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of)
+    found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of, grace)
     if evicting:
         set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
         blocks = blocked(snapshot, placement.representative, on_node, set_of, known_nodes)

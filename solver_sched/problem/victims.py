@@ -21,8 +21,6 @@ from solver_sched.quantity import parse_duration
 COOLDOWN = "volcano.sh/cooldown-time"
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
-STALE_SECONDS = 60
-"""How long a gang that lost a pod may wait for it before its rest may go (KAI's staleGracePeriod)."""
 UNKNOWN_SECONDS = 2**40
 """Run time of a pod that does not say when it started: past every cool-down, and nothing to lose."""
 EXACT_SECONDS = 3600
@@ -49,9 +47,12 @@ class Found(NamedTuple):
     pods: tuple[tuple[str, ...], ...]
 
 
-def victims(jobs: Sequence[Job], budgets: Sequence[Budget], now: int, rows: Rows) -> Found:
-    """Every running job that has a pod which may go."""
-    table = _Table(budgets, now, rows)
+def victims(jobs: Sequence[Job], budgets: Sequence[Budget], now: int, rows: Rows, grace: int) -> Found:
+    """Every running job that has a pod which may go.
+
+    `grace`: seconds that a gang which lost a pod may wait for it before its rest may go (KAI's staleGracePeriod).
+    """
+    table = _Table(budgets, now, rows, grace)
     for job in jobs:
         if job.queue in rows.queue and any(table.may_go(pod) for pod in job.resident):
             table.add(job)
@@ -59,8 +60,8 @@ def victims(jobs: Sequence[Job], budgets: Sequence[Budget], now: int, rows: Rows
 
 
 class _Table:
-    def __init__(self, budgets: Sequence[Budget], now: int, rows: Rows) -> None:
-        self.now, self.rows = now, rows
+    def __init__(self, budgets: Sequence[Budget], now: int, rows: Rows, grace: int) -> None:
+        self.now, self.rows, self.grace = now, rows, grace
         self.budgets: dict[str, list[tuple[int, Budget]]] = defaultdict(list)
         for b, budget in enumerate(budgets):
             self.budgets[budget.namespace].append((b, budget))
@@ -123,7 +124,7 @@ class _Table:
 
     def _stale(self, job: Job) -> bool:
         latest = max([_created(job), *(max(pod.created, pod.started) for pod in job.resident)])
-        return not job.terminating and self.now - latest >= STALE_SECONDS
+        return not job.terminating and self.now - latest >= self.grace
 
     def _sets(self, h: int, job: Job, role_row: Mapping[str, int]) -> None:
         found: dict[tuple[object, ...], int] = {}
