@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,36 +45,31 @@ def evictions(problem: Problem, index: Index, rules: Rules, plan: Plan) -> Itera
     for h, at, j in zip(v.holder[plan.victim].tolist(), rank, jobs.tolist(), strict=True):
         first[h] = min(first.get(h, (at, j)), (at, j))
     rows = zip(plan.victim.tolist(), plan.cause.tolist(), plan.out.tolist(), jobs.tolist(), strict=True)
-    # one set may give pods for two causes
-    given: Counter[int] = Counter()
-    for s, cause, out, job in sorted(rows, key=lambda row: (first[int(v.holder[row[0]])], *row)):
-        h = int(v.holder[s])
-        for pod in index.victim_pods[s][given[s] : given[s] + out]:
-            yield Evict(
-                ACTIONS[cause],
-                pod,
-                index.nodes[int(v.node[s])],
-                index.holders[h],
-                index.queues[int(v.queue[h])],
-                index.jobs[job] if job >= 0 else "",
-                words.reason(s, cause, job),
-            )
-        given[s] += out
+    goes = (
+        (s, out, ACTIONS[cause], job, words.reason(s, cause, job), "")
+        for s, cause, out, job in sorted(rows, key=lambda row: (first[int(v.holder[row[0]])], *row))
+    )
     moves = zip(
         plan.moved.tolist(), plan.to.tolist(), plan.moves.tolist(), moved_for(problem, rules, plan), strict=True
     )
-    for s, n, count, job in sorted(moves):
-        h, j = int(v.holder[s]), int(job)
+    moves_on = (
+        (s, count, ACTIONS[MOVE], int(j), words.move(s, n, int(j)), index.nodes[n]) for s, n, count, j in sorted(moves)
+    )
+    # one set may give pods for two causes
+    given: Counter[int] = Counter()
+    for s, count, action, job, reason, to in chain(goes, moves_on):
+        h = int(v.holder[s])
+        served_group = index.jobs[job] if job >= 0 else ""
         for pod in index.victim_pods[s][given[s] : given[s] + count]:
             yield Evict(
-                ACTIONS[MOVE],
+                action,
                 pod,
                 index.nodes[int(v.node[s])],
                 index.holders[h],
                 index.queues[int(v.queue[h])],
-                index.jobs[j] if j >= 0 else "",
-                words.move(s, n, j),
-                index.nodes[n],
+                served_group,
+                reason,
+                to,
             )
         given[s] += count
 

@@ -101,13 +101,25 @@ def _levels(policy: Policy) -> tuple[list[str], list[str]]:
     from solver_sched.snapshot import Snapshot
 
     needs = Needs(request=(("cpu", 1000), ("pods", 1)))
-    ours, dialect = "solver-sched", "scheduling.volcano.sh/v1beta1"
+    dialect = "scheduling.volcano.sh/v1beta1"
     priority = {"low": 0, "high": 1, "other": 0}
 
     def pods(group: str, count: int, node: str | None = None) -> list[Pod]:
         phase = "Pending" if node is None else "Running"
-        own = {"scheduler": ours, "group": f"ns/{group}", "member_of": dialect, "priority": priority[group]}
-        return [Pod("ns", f"{group}-{i}", needs, phase=phase, node=node, **own) for i in range(count)]  # type: ignore[arg-type]
+        return [
+            Pod(
+                "ns",
+                f"{group}-{i}",
+                needs,
+                scheduler="solver-sched",
+                group=f"ns/{group}",
+                member_of=dialect,
+                priority=priority[group],
+                phase=phase,
+                node=node,
+            )
+            for i in range(count)
+        ]
 
     def names(chosen: Policy, running: int) -> list[str]:
         waiting = pods("high", 2) + pods("other", 2)

@@ -19,6 +19,7 @@ from solver_sched.errors import InputError
 from solver_sched.model.effort import LevelResult
 from solver_sched.plugins.plugin import Violation
 from solver_sched.policy import load_policy
+from solver_sched.report.layout import layout
 from solver_sched.report.tables import summary
 from solver_sched.snapshot import Snapshot
 from tests import tiny
@@ -109,7 +110,7 @@ def test_what_is_gone_makes_room() -> None:
     found = judge(placed, gone=["ns/old-0"])
     assert found["violations"] == []
     assert found["decisions"][0] == {"kind": "Evict", "pod": "ns/old-0"}
-    assert "4 bound, 1 taken as gone, 2 pending" in "".join(line.text for line in summary(found))  # type: ignore[union-attr]
+    assert "4 bound, 1 taken as gone, 2 pending" in "".join(line for line, _ in layout(summary(found), None))
     assert judge({}, gone=["ns/ghost"])["violations"] == ["pod ns/ghost is gone, but the snapshot does not have it"]
 
 
