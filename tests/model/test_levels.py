@@ -17,11 +17,12 @@ from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
 from solver_sched.greedy import greedy_plan
-from solver_sched.model import levels
+from solver_sched.model import search as one_level
 from solver_sched.model.effort import Effort, LevelResult, Solution
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import Search, evaluate, solve
+from solver_sched.model.levels import evaluate, solve
 from solver_sched.model.linear import Terms
+from solver_sched.model.search import Search
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import Plan, Problem
@@ -45,7 +46,7 @@ def problem_of(snapshot: Snapshot, policy: Policy = POLICIES[0]) -> tuple[Proble
 
 
 def solved(problem: Problem, rules: Rules, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> Solution:
-    monkeypatch.setattr(levels, "SMALL_CLASSES", 0 if apart else 500)
+    monkeypatch.setattr(one_level, "SMALL_CLASSES", 0 if apart else 500)
     return solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules))
 
 
@@ -63,7 +64,7 @@ def compare(joint: Sequence[LevelResult], apart: Sequence[LevelResult]) -> str:
         if left.value != left.bound or right.value != right.bound:
             if left.name in BEST_EFFORT:
                 return "best effort"
-            return "open" if max(left.gap, right.gap) > levels.CLOSE_ENOUGH else "close enough"
+            return "open" if max(left.gap, right.gap) > one_level.CLOSE_ENOUGH else "close enough"
         assert left.value == right.value, (left, right)
     return "equal"
 
@@ -91,7 +92,7 @@ def test_apart_never_passes_a_bound(snapshot: Snapshot, policy: Policy) -> None:
 
 
 def planned_apart(case: Case, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    monkeypatch.setattr(levels, "SMALL_CLASSES", 0)
+    monkeypatch.setattr(one_level, "SMALL_CLASSES", 0)
     policy = load_policy(case.policy_file())
     return run_cycle(read_objects(case.objects()), policy, Budget(10.0, apart=False)).as_dict()
 
@@ -198,7 +199,7 @@ def test_a_lock_with_slack_is_given_up_and_the_level_is_no_longer_called_optimal
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Two exclusive jobs x and y: x is worth 1000, y 999. A gap of 1 % lets the second level trade x for y.
-    monkeypatch.setattr(levels, "SMALL_CLASSES", -1)
+    monkeypatch.setattr(one_level, "SMALL_CLASSES", -1)
     problem, rules = problem_of(cluster([1000]))
     ledger = Ledger(problem, rules)
     x, y = ledger.int_var(1), ledger.int_var(1)
@@ -233,7 +234,7 @@ def test_an_exact_lock_is_kept() -> None:
 def test_with_slack_no_level_below_its_bound_is_called_optimal(snapshot: Snapshot, gap: float) -> None:
     problem, rules = problem_of(snapshot)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(levels, "SMALL_CLASSES", -1)
+        patch.setattr(one_level, "SMALL_CLASSES", -1)
         solution = solve(problem, rules, Effort(seconds=2.0, gap=gap))
     for level in solution.levels:
         assert level.bound is not None
