@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -276,7 +276,7 @@ class ClusterCache:
             problems = [
                 one for table in self._tables.values() for one in (*table.problems.values(), *table.twice.values())
             ]
-            problems += self._unknown_classes(groups)
+            problems += self._unknown_classes()
             return Snapshot(
                 nodes=nodes,
                 pods=pods,
@@ -468,9 +468,9 @@ class ClusterCache:
             self._merged["claims"] = tuple(sorted(joined, key=lambda claim: (claim.namespace, claim.name)))
         return self._merged["claims"]
 
-    def _unknown_classes(self, groups: Iterable[PodGroup]) -> list[InputProblem]:
+    def _unknown_classes(self) -> list[InputProblem]:
         named: dict[str, str] = {}
-        for group in groups:
+        for group in (one for table in self._groups for one in table.values.values()):
             name = group.priority_class
             if name and name not in self._classes and group.dialect in BY_VERSION and group.priority is not None:
                 named[name] = min(group.key, named.get(name, group.key))
