@@ -270,13 +270,7 @@ def parameters(
     ]
 
     # Ranks and ages.
-    rank = {
-        name: (
-            _priority(tiny, tiny.jobs[name]),
-            int(need[name] > 0 and tiny.now - tiny.jobs[name].created > MAX_WAIT_SECONDS),
-        )
-        for name in jobs
-    }
+    rank = {name: (_priority(tiny, tiny.jobs[name]), _step(tiny, tiny.jobs[name], need[name])) for name in jobs}
     ranks = sorted(set(rank.values()), reverse=True)
     times = sorted({tiny.jobs[name].created for name in startable}, reverse=True)
     assert len(times) <= 16, "more than 16 creation times: not a tiny cluster"
@@ -347,7 +341,7 @@ def parameters(
         "unit_queue": [queues.index(tiny.jobs[u.job].queue) + 1 for u in units],
         "unit_rank": unit_position,
         "v_unit": [value(u.request) for u in units],
-        "rank_name": [f"{priority}{('', '+', '-')[step]}" for priority, step in ranks],
+        "rank_name": [f"{priority}{('', '+', '++', '-')[step]}" for priority, step in ranks],
         "contended": [contended[r] for r in resources],
         "ceilings": _shares(tiny),
         "in_share": _shares(tiny) and shared,
@@ -529,11 +523,18 @@ def _age(tiny: Cluster, job: Job, pods: Pods) -> int:
     return int(2 ** minutes.bit_length())
 
 
+def _step(tiny: Cluster, job: Job, need: int) -> int:
+    """2 = broken, 1 = has waited beyond its limit, 0 = neither."""
+    if need and any(p.count for p in job.pods if p.runs or p.succeeded):
+        return 2
+    return int(need > 0 and tiny.now - job.created > MAX_WAIT_SECONDS)
+
+
 def _holder_ranks(holders: Mapping[str, Holder], pending: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """A holder stands where aged jobs of its priority do, if there are any."""
+    """A holder stands where broken or aged jobs of its priority do, if there are any."""
     pending = set(pending)
     for holder in holders.values():
-        yield (holder.priority, int((holder.priority, 1) in pending))
+        yield (holder.priority, max([step for p, step in pending if p == holder.priority], default=0))
         if holder.surplus_below:
             yield (holder.priority, -1)
 

@@ -176,7 +176,8 @@ class Count:
         jobs = range(len(problem.job_min))
         self.sets = {j: [t for t, job in enumerate(problem.set_job.tolist()) if job == j] for j in jobs}
         aged = [self.need(j) > 0 and 0 < int(problem.job_created[j]) < problem.now - 3600 for j in jobs]
-        self.rank = [(int(problem.job_priority[j]) if priority else 0, aged[j]) for j in jobs]
+        broken = [self.need(j) > 0 and int(problem.job_ready[j]) > 0 for j in jobs]
+        self.rank = [(int(problem.job_priority[j]) if priority else 0, 2 if broken[j] else int(aged[j])) for j in jobs]
         times = sorted({int(problem.job_created[j]) for j in jobs if rules.demand.starts[j]}, reverse=True)
         self.age = [times.index(t) if t in times else 0 for t in problem.job_created.tolist()]
         self.canonical = {j: self.pick(j) for j in jobs}

@@ -195,7 +195,8 @@ class _Ranks(NamedTuple):
 
 
 def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints, equals: bool) -> _Ranks:
-    """Dense ranks, highest first: the first ordering plugin's key, then whether the job waited beyond its limit.
+    """Dense ranks, highest first: the first ordering plugin's key, then whether the job is broken, then whether it waited
+    beyond its limit.
 
     A job that has started waits no more: else what it had to give up would come back to it as growth.
     """
@@ -203,7 +204,8 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: 
     key = keys[0] if keys else np.zeros_like(problem.job_priority)
     limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, age_limit(policy, plugins))
     aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0) & (need > 0)
-    own = list(zip(key.tolist(), aged.astype(int).tolist(), strict=True))
+    broken = (problem.job_ready > 0) & (need > 0)  # what it runs is of no use before the rest does
+    own = list(zip(key.tolist(), np.where(broken, 2, aged).tolist(), strict=True))
     holders = problem.victims.priority.tolist() if keys else [0] * len(problem.victims.priority)
     # with victims their priorities are ranks too; what runs above a minimum may stand just below its priority
     steps = {*own, *((p, 0) for p in holders)}
