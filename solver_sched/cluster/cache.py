@@ -222,6 +222,11 @@ class ClusterCache:
             found = [(table.version, table.raws[key]) for table in self._of(kind) if key in table.raws]
             return bytes(min(found, key=lambda one: rank(one[0]))[1]) if found else None
 
+    def served(self, kind: str, key: str) -> str:
+        """The apiVersion of an object, "" if there is none."""
+        with self._lock:
+            return min((table.version for table in self._of(kind) if key in table.texts), key=rank, default="")
+
     def version(self, pod: Pod) -> str:
         """The revision of a pod that the last snapshots were made of, "" if it is not there."""
         with self._lock:

@@ -13,8 +13,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -33,6 +32,9 @@ BACK_OFF = (0.2, 30.0)
 """Seconds before the first and the latest repetition of what failed; doubled each time, plus up to as much again."""
 ABSENT_SECONDS = 20.0
 """How often a kind that is not served is looked for, plus up to as much again."""
+
+Relisted = Callable[[str, str], None]
+"""Told when a kind (its plural name) is listed again: the place in its history was `expired`, or the watch `failed`."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,9 +127,11 @@ def pages(api: Api, kind: Kind, version: str) -> Iterator[tuple[list[Raw], str]]
 class Watches:
     """All kinds of `kinds`, each by a thread of its own."""
 
-    def __init__(self, api: Api, sink: Sink, kinds: Sequence[Kind] = KINDS) -> None:
+    def __init__(
+        self, api: Api, sink: Sink, kinds: Sequence[Kind] = KINDS, relisted: Relisted = lambda _kind, _why: None
+    ) -> None:
         self._stop = threading.Event()
-        self._watches = [_Watch(api, sink, kind, self._stop) for kind in kinds]
+        self._watches = [_Watch(api, sink, kind, self._stop, relisted) for kind in kinds]
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -153,19 +157,15 @@ class Watches:
             f"{w.kind.plural} ({w.trouble or 'not listed yet'})" for w in self._watches if not w.synced.is_set()
         )
 
-    def relists(self) -> Mapping[str, int]:
-        """Plural name -> how often it was listed again after the first time."""
-        return {f"{w.kind.plural}": w.relists for w in self._watches}
-
 
 class _Watch(threading.Thread):
-    def __init__(self, api: Api, sink: Sink, kind: Kind, stop: threading.Event) -> None:
+    def __init__(self, api: Api, sink: Sink, kind: Kind, stop: threading.Event, relisted: Relisted) -> None:
         super().__init__(name=f"watch-{kind.plural}", daemon=True)
         self.kind = kind
         self.synced = threading.Event()
         self.trouble = ""
-        self.relists = 0
-        self._api, self._sink, self._stop_event = api, sink, stop
+        self._api, self._sink, self._stop_event, self._relisted = api, sink, stop, relisted
+        self._why = "failed"
         self._stream: Stream | None = None
         self._failures = 0
 
@@ -201,11 +201,14 @@ class _Watch(threading.Thread):
         self._sink.replace(self.kind, version, objects)
         objects.clear()
         if self.synced.is_set():
-            self.relists += 1
+            self._relisted(self.kind.plural, self._why)
         self._in_step()
-        with suppress(_Expired):
+        self._why = "failed"
+        try:
             while not self._stop_event.is_set():
                 revision = self._watch(version, revision)
+        except _Expired:
+            self._why = "expired"
 
     def _watch(self, version: str, revision: str) -> str:
         """One watch from `revision`: the revision after its last event. Raises _Expired, or ApiError for what a new

@@ -1,0 +1,283 @@
+"""The service's loop: wait for a change, decide, hand the decisions over, say what users are to see.
+
+    changes --> snapshot --> run_cycle --> binder: admissions, binds, evictions, promises
+                                       \-> status, events, metrics, one log line
+
+It works on a cache and on hands (`Hands`) that it is given: those of a live cluster, or of an embedded one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from solver_sched import logs
+from solver_sched.actions.decide import Admit, Bind, Nominate
+from solver_sched.actions.evict import Evict
+from solver_sched.cluster.binder import Placement
+from solver_sched.cluster.evictor import Eviction
+from solver_sched.cluster.objects import Budget, Pod, PodGroup
+from solver_sched.cluster.selectors import selects
+from solver_sched.conditions import Shown
+from solver_sched.cycle import Budget as Effort
+from solver_sched.cycle import CycleReport, run_cycle
+from solver_sched.errors import SchedError
+from solver_sched.policy.watched import WatchedPolicy
+from solver_sched.snapshot import InputProblem, Snapshot, dump
+
+WINDOW = 0.05
+"""Seconds for which changes are gathered after the first one: what is created together is decided together."""
+WAITING_SECONDS = 10.0
+"""How often a cycle looks again at groups that wait for time to pass: for a reservation, a cool-down, their age."""
+POLICY_SECONDS = 10.0
+"""How often the policy's file is looked at while nothing happens."""
+DUMPS_KEPT = 10
+STUCK = 5.0
+"""The loop counts as stuck when it has shown no life for this many hard time limits, and a minute."""
+
+_log = logging.getLogger(__name__)
+
+
+class Cache(Protocol):
+    """Where the facts come from."""
+
+    def snapshot(self, now: int) -> Snapshot: ...
+    def changes(self) -> int: ...
+    def wait_changed(self, since: int, seconds: float) -> bool: ...
+    def next_end(self) -> float: ...
+    def failed(self) -> Mapping[str, int]: ...
+
+
+class Hands(Protocol):
+    """Where the decisions go."""
+
+    def admit(self, group: PodGroup) -> None: ...
+    def bind(self, gangs: Iterable[Sequence[Placement]]) -> None: ...
+    def evict(self, evictions: Iterable[Eviction]) -> None: ...
+    def nominate(self, pod: Pod, node: str | None) -> None: ...
+
+
+class Observer(Protocol):
+    """Who counts (`metrics.Metrics`)."""
+
+    def observe_cycle(self, report: CycleReport, snapshot_seconds: float = 0.0, bind_seconds: float = 0.0) -> None: ...
+    def cycle_failed(self) -> None: ...
+    def broken_gangs(self, count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`period`: seconds from the start of one cycle to the earliest start of the next. `time_limit`: of a cycle, None =
+    the policy's. `quota_reason`, see `conditions.Shown`. `dump_dir`: where the snapshot of a cycle goes whose plan was
+    refused, None = nowhere.
+    """
+
+    period: float = 1.0
+    time_limit: float | None = None
+    quota_reason: bool = True
+    dump_dir: Path | None = None
+    solver: str = "optimal"
+
+
+class Scheduler:
+    """One loop. `may_decide`: whether this replica leads; while it does not, nothing is decided.
+
+    `show`: is given what users are to see after each cycle. `complain`: is told of objects that cannot be used, once.
+    `clock`: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        hands: Hands,
+        policy: WatchedPolicy,
+        settings: Settings,
+        observer: Observer,
+        *,
+        show: Callable[[Shown], None] = lambda _: None,
+        complain: Callable[[InputProblem], None] = lambda _: None,
+        may_decide: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache, self._hands, self._policy, self._settings = cache, hands, policy, settings
+        self._observer, self._show, self._complain = observer, show, complain
+        self._may_decide, self._clock = may_decide, clock
+        self._last: Snapshot | None = None
+        self._due = float("inf")
+        self._problems: frozenset[InputProblem] = frozenset()
+        self.report: CycleReport | None = None
+        self.beat = time.monotonic()
+
+    # The loop
+
+    def run(self, stop: threading.Event, lead: Callable[[threading.Event], bool] = lambda stop: not stop.is_set()) -> None:
+        """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
+        while lead(stop):
+            self._last = None  # another may have led in between: what it did is in the cache, what we had under way is not
+            self._serve(stop)
+
+    def _serve(self, stop: threading.Event) -> None:
+        seen = -1
+        while not stop.is_set() and self._may_decide():
+            begun = time.monotonic()
+            self.beat = begun
+            changed = self._policy.refresh()
+            now_seen = self._cache.changes()
+            if now_seen != seen or changed or begun >= self._due:
+                seen = now_seen
+                self.cycle(again=changed or begun >= self._due)
+            pause = begun + self._settings.period - time.monotonic()
+            if pause > 0 and stop.wait(pause if self._cache.changes() != seen else 0):
+                return
+            if self._wait(seen, stop):
+                stop.wait(WINDOW)
+
+    def _wait(self, seen: int, stop: threading.Event) -> bool:
+        """Wait for a change, the next thing that time brings, or `stop`; whether something changed."""
+        while not stop.is_set() and self._may_decide():
+            self.beat = now = time.monotonic()
+            until = min(self._due - now, self._cache.next_end(), POLICY_SECONDS)
+            if until <= 0:
+                return False
+            # short waits, so that `stop` and a lost lead are noticed
+            if self._cache.wait_changed(seen, min(until, 1.0)):
+                return True
+            if until <= 1.0 or self._policy.refresh():
+                self._due = min(self._due, time.monotonic())
+                return False
+        return False
+
+    def stuck(self) -> str:
+        """What is wrong if the loop shows no life, "" if nothing is."""
+        limit = STUCK * (self._limit() + 2) + 60
+        silent = time.monotonic() - self.beat
+        return f"the loop has shown no life for {silent:.0f} s" if silent > limit else ""
+
+    # One cycle
+
+    def cycle(self, *, again: bool = False) -> CycleReport | None:
+        """Decide once; None where nothing has changed that a decision could rest on, or the cycle failed. `again`: even if
+        nothing has.
+        """
+        self._due = float("inf")
+        snapshot: Snapshot | None = None
+        begun = time.perf_counter()
+        try:
+            snapshot = self._cache.snapshot(int(self._clock()))
+            if not again and self._last is not None and replace(snapshot, now=self._last.now) == self._last:
+                return None
+            took = time.perf_counter() - begun
+            report = run_cycle(snapshot, self._policy.policy, Effort(self._limit()), self._settings.solver)
+            self._last, self.report = snapshot, report
+            if report.refused:
+                self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
+            before = time.perf_counter()
+            if self._may_decide():
+                self._carry_out(report)
+            self._tell(report, took, time.perf_counter() - before)
+        except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried
+            self._observer.cycle_failed()
+            self._last = snapshot
+            self._due = time.monotonic() + WAITING_SECONDS
+            path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
+            _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})
+            return None
+        self._due = time.monotonic() + WAITING_SECONDS if self._waits(report) else float("inf")
+        return report
+
+    def _limit(self) -> float:
+        return self._settings.time_limit or self._policy.policy.solve.time_limit_seconds or Effort().seconds
+
+    def _carry_out(self, report: CycleReport) -> None:
+        """Decisions in the order in which they may be carried out; a gang's binds go together."""
+        pods = {pod.key: pod for pod in report.snapshot.pods}
+        groups = {group.key: group for group in report.snapshot.groups}
+        binds: dict[str, list[Placement]] = {}
+        evictions: list[Eviction] = []
+        promised: dict[str, str] = {}
+        budgets: dict[str, list[Budget]] = {}
+        for budget in report.snapshot.budgets:
+            budgets.setdefault(budget.namespace, []).append(budget)
+        for one in report.decisions:
+            match one:
+                case Admit() if one.pod_group in groups:
+                    self._hands.admit(groups[one.pod_group])
+                case Bind():
+                    binds.setdefault(one.pod_group, []).append(Placement(pods[one.pod], one.node, one.action))
+                case Evict():
+                    pod = pods[one.pod]
+                    guarded = any(selects(b.selector, pod.labels) for b in budgets.get(pod.namespace, ()))
+                    evictions.append(Eviction(pod, one.beneficiary, one.action, one.reason, guarded))
+                case Nominate():
+                    promised[one.pod] = one.node
+        self._hands.bind(binds.values())
+        self._hands.evict(evictions)
+        ours = frozenset(report.snapshot.scheduler_names)
+        for pod in report.snapshot.pods:
+            node = promised.get(pod.key)
+            waits = pod.node is None and pod.scheduler in ours and pod.group not in binds and pod.key not in binds
+            if node != pod.nominated and (node is not None or waits):
+                self._hands.nominate(pod, node)
+
+    def _tell(self, report: CycleReport, snapshot_seconds: float, bind_seconds: float) -> None:
+        self._observer.observe_cycle(report, snapshot_seconds, bind_seconds)
+        broken = [job.name for job in report.index.members if 0 < job.ready < job.minimum]
+        self._observer.broken_gangs(len(broken))
+        self._show(Shown(report, quota_reason=self._settings.quota_reason, failed=self._cache.failed()))
+        problems = frozenset(report.snapshot.problems)
+        for problem in sorted(problems - self._problems, key=str):
+            _log.warning("cannot be used: %s", problem)
+            self._complain(problem)
+        self._problems = problems
+        fields = logs.of_cycle(report)
+        if broken:
+            fields["broken"] = broken[: logs.FIRST]
+        _log.info("cycle", extra=fields)
+
+    def _waits(self, report: CycleReport) -> bool:
+        """Whether the passing of time alone may change what is decided."""
+        policy = self._policy.policy
+        timed = policy.evicts or policy.solve.reserve or any(conf.name == "sla" for tier in policy.tiers for conf in tier)
+        return bool(report.reservations) or bool(timed and report.reasons)
+
+    def _dumped(self, snapshot: Snapshot, why: str) -> Path | None:
+        """Where the snapshot of a cycle that went wrong lies now. The folder holds the latest DUMPS_KEPT."""
+        folder = self._settings.dump_dir
+        if folder is None:
+            return None
+        data = dump(snapshot)
+        digest = hashlib.sha256(data).hexdigest()[:8]
+        path = folder / f"cycle-{datetime.now(UTC):%Y%m%dT%H%M%S}-{digest}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            for old in sorted(folder.glob("cycle-*.json"))[:-DUMPS_KEPT]:
+                old.unlink(missing_ok=True)
+        except OSError as wrong:
+            _log.error("the snapshot could not be written: %s", wrong)
+            return None
+        _log.error("%s: the snapshot is kept", why, extra={"path": str(path)})
+        return path
+
+    # For whoever debugs
+
+    def last_snapshot(self) -> bytes | None:
+        """JSON of the last cycle's snapshot: `solver-sched plan -f` of it gives the same plan."""
+        report = self.report
+        return dump(report.snapshot) if report is not None else None
+
+    def last_plan(self) -> bytes | None:
+        """JSON of the last cycle's plan."""
+        report = self.report
+        return msgspec.json.encode(report.as_dict()) if report is not None else None
