@@ -28,8 +28,9 @@ class _Spec(Wire, rename="camel"):
     scheduling_gates: list[Any] | None = None
 
 
-class _Phase(Wire):
+class _Status(Wire):
     phase: str | None = None
+    conditions: list[dict[str, Any]] | None = None
 
 
 class PodNow(Wire):
@@ -37,7 +38,7 @@ class PodNow(Wire):
 
     metadata: _Meta
     spec: _Spec
-    status: _Phase | None = None
+    status: _Status | None = None
 
     @property
     def node(self) -> str:
@@ -48,6 +49,11 @@ class PodNow(Wire):
         """Being deleted, or finished."""
         phase = self.status.phase if self.status else None
         return self.metadata.deletion_timestamp is not None or phase in ("Succeeded", "Failed")
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """One of its conditions, {} if it has none of that type."""
+        conditions = self.status.conditions if self.status else None
+        return next((one for one in conditions or () if one.get("type") == name), {})
 
 
 _decode_pod = msgspec.json.Decoder(PodNow).decode
