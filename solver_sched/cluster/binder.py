@@ -47,6 +47,9 @@ class Cache(Victims, Protocol):
     def assume(self, pod: Pod, node: str) -> None:
         """The pod counts as on `node` from now on."""
 
+    def sent(self, pod: Pod) -> None:
+        """Its bind is on the way."""
+
     def bound(self, pod: Pod, node: str) -> None:
         """The server has bound it."""
 
@@ -231,6 +234,7 @@ class Binder:
             return "failed", ""
         if self._clock() > one.until:
             return self._expired(one)
+        self._cache.sent(one.pod)
         try:
             self._api.request("POST", path(POD, PODS, one.pod.namespace, one.pod.name, "binding"), _binding(one))
         except Unsent:

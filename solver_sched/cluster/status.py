@@ -24,16 +24,20 @@ import msgspec
 
 from solver_sched.cluster.api import STRATEGIC_PATCH, Api, ApiError, Refused
 from solver_sched.cluster.dialects import DIALECTS, NATIVE
+from solver_sched.cluster.dialects.volcano import DIALECT as VOLCANO
 from solver_sched.cluster.events import shortened
 from solver_sched.cluster.kinds import Kind, path
 from solver_sched.cluster.objects import Pod, PodGroup
 from solver_sched.cluster.patches import POD_GROUP, QUEUE, StatusPatches, patch_pod, read_pod
 from solver_sched.cluster.rate import Lane, TokenBucket, backoff
+from solver_sched.cluster.wire import Head
 
 CALM_SECONDS = 30.0
 """Between two writes to one object that differ in nothing but numbers in a sentence, or that were the same before: then
 somebody else holds another view of the field.
 """
+KUBE_BATCH_QUEUE = ("unknown", "pending", "running")
+"""All that a Queue's status has there (kube-batch pkg/apis/scheduling/v1alpha2/types.go)."""
 TRIES = 8
 Json = dict[str, Any]
 
@@ -163,7 +167,7 @@ class StatusWriter:
     def _is_settled(self, memory: _Memory) -> bool:
         if memory.settled != memory.wanted:
             return False
-        return isinstance(memory.wanted, PodStatus) or self._raw(memory.wanted) is memory.seen
+        return isinstance(memory.wanted, PodStatus) or self._raw(memory.wanted) == memory.seen
 
     def _raw(self, wanted: GroupStatus | QueueStatus) -> bytes | None:
         if isinstance(wanted, GroupStatus):
@@ -176,28 +180,31 @@ class StatusWriter:
             if memory is None:
                 return None
             wanted = memory.wanted
-            calm = memory.at + CALM_SECONDS - self._clock()
-            if calm > 0 and (memory.settled == wanted or _differs_in_words_only(memory.settled, wanted)):
-                return calm
-        done, wait = False, None
+        wait: float | None = None
+        good = False
         if self._may_send():
             try:
-                done = self._write_pod(memory, wanted) if isinstance(wanted, PodStatus) else self._merge(memory, wanted)
-                wait = None if done else 0.0
+                wait = self._write_pod(memory, wanted) if isinstance(wanted, PodStatus) else self._merge(memory, wanted)
+                good = wait is None
             except ApiError as wrong:
                 wait = self._again(memory, wrong)
                 if wait is None:
                     self._told(key[0], False)
         with self._lock:
-            if wait is not None:
-                return wait
-            memory.queued, memory.tries = False, 0
-            if done:
-                memory.settled = wanted
-            if done and memory.wanted != wanted and self._memory.get(key) is memory:
-                memory.queued = True
-                return 0.0
-        return None
+            if wait is None:
+                memory.tries = 0
+                if good:
+                    memory.settled = wanted
+                if memory.wanted != wanted and good:
+                    return 0.0
+                memory.queued = False
+            return wait
+
+    def _calm(self, memory: _Memory, wanted: Wanted) -> float | None:
+        """Seconds for which a write has to wait that is not worth a hurry."""
+        left = memory.at + CALM_SECONDS - self._clock()
+        hurry = memory.settled != wanted and not _differs_in_words_only(memory.settled, wanted)
+        return None if hurry or left <= 0 else left
 
     def _again(self, memory: _Memory, wrong: ApiError) -> float | None:
         memory.tries += 1
@@ -210,18 +217,26 @@ class StatusWriter:
 
     # -- pods ----------------------------------------------------------------------------------------------------
 
-    def _write_pod(self, memory: _Memory, wanted: PodStatus) -> bool:
-        """The pod must be as it was: one that has been bound in the meantime must not be said to wait."""
+    def _write_pod(self, memory: _Memory, wanted: PodStatus) -> float | None:
+        """None when it is written; else the seconds for which it has to wait.
+
+        The pod must be as it was: one that has been bound in the meantime must not be said to wait.
+        """
+        if memory.settled == wanted:
+            return None
+        calm = self._calm(memory, wanted)
+        if calm is not None:
+            return calm
         pod, version = wanted.pod, self._cache.version(wanted.pod)
         known = isinstance(memory.settled, PodStatus)
         there: Mapping[str, Any] = {}
         if memory.tries or not version or not (known or pod.created > self._began):
             now = read_pod(self._api, pod)
             if now is None or now.node or now.ending:
-                return True
+                return None
             version, there = now.metadata.resource_version, now.condition("PodScheduled")
         if there.get("reason") == wanted.reason and there.get("message") == wanted.message:
-            return True
+            return None
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -233,30 +248,35 @@ class StatusWriter:
         patch_pod(self._api, pod, {"conditions": [condition]}, version)
         memory.at = self._clock()
         self._told("Pod", True)
-        return True
+        return None
 
     # -- groups and queues ---------------------------------------------------------------------------------------
 
-    def _merge(self, memory: _Memory, wanted: GroupStatus | QueueStatus) -> bool:
-        kind, version, namespace, name = _address(wanted)
+    def _merge(self, memory: _Memory, wanted: GroupStatus | QueueStatus) -> float | None:
+        """None when it is written; else the seconds for which it has to wait."""
         raw = self._raw(wanted)
-        if memory.tries or raw is None:
-            text = self._api.request("GET", path(kind, version, namespace, name)) if version else None
-        else:
-            text = memory.text if memory.text is not None and memory.seen is raw else raw
-        found: Json = msgspec.json.decode(text) if text else {}
-        version = version or str(found.get("apiVersion", ""))
+        if raw is None:
+            return None  # gone, or implied: nobody is there to be told
+        text = memory.text if memory.text is not None and memory.seen == raw else raw
+        kind, version, namespace, name = _address(wanted, raw)
+        if memory.tries:
+            text = self._api.request("GET", path(kind, version, namespace, name))
+        found: Json = msgspec.json.decode(text)
         native = version in NATIVE
         patch = _patch(wanted, found.get("status") or {}, _time(self._clock()), whole_lists=not native)
+        if kind is QUEUE and version not in VOLCANO.versions:
+            patch = {key: value for key, value in patch.items() if key in KUBE_BATCH_QUEUE}
         if patch:
-            metadata = {"resourceVersion": found.get("metadata", {}).get("resourceVersion")}
-            body = {"metadata": metadata, "status": patch}
+            calm = self._calm(memory, wanted)
+            if calm is not None:
+                return calm
+            body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "status": patch}
             how = (STRATEGIC_PATCH,) if native else ()
             text = self._patches.patch(kind, version, namespace, name, body, *how)
             memory.at = self._clock()
             self._told(kind.kind, True)
         memory.seen, memory.text = raw, text
-        return True
+        return None
 
 
 def ensure_default_queue(api: Api, name: str = "default") -> list[str]:
@@ -286,10 +306,11 @@ def _key(one: Wanted) -> Key:
             return "Queue", one.name
 
 
-def _address(wanted: GroupStatus | QueueStatus) -> tuple[Kind, str, str, str]:
+def _address(wanted: GroupStatus | QueueStatus, raw: bytes) -> tuple[Kind, str, str, str]:
+    """Kind, apiVersion, namespace and name. Items of lists of built-in kinds do not say their apiVersion, queues do."""
     if isinstance(wanted, GroupStatus):
         return POD_GROUP, wanted.group.dialect, wanted.group.namespace, wanted.group.name
-    return QUEUE, "", "", wanted.name
+    return QUEUE, msgspec.json.decode(raw, type=Head).api_version or "", "", wanted.name
 
 
 def _differs_in_words_only(before: Wanted | None, wanted: Wanted) -> bool:
@@ -348,7 +369,10 @@ def _conditions(wanted: GroupStatus, there: Iterable[Json], now: str) -> dict[st
     for name in wanted.ended:
         old = by_type.get(name, {})
         if old.get("status") == "True":
-            out[name] = {**old, "status": "False", "message": "", "lastTransitionTime": now}
+            turned = {"lastTransitionTime": now} | (
+                {"transitionID": str(uuid.uuid4())} if "transitionID" in old else {}
+            )
+            out[name] = {**old, "status": "False", "message": "", **turned}
     return out
 
 

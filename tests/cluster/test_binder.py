@@ -43,6 +43,9 @@ class Notebook:
     def assume(self, pod: Pod, node: str) -> None:
         self.say(f"assume {pod.name} {node}")
 
+    def sent(self, pod: Pod) -> None:
+        pass
+
     def bound(self, pod: Pod, node: str) -> None:
         self.say(f"bound {pod.name} {node}")
 
