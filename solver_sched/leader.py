@@ -37,6 +37,8 @@ JITTER = 1.2
 """A candidate tries again after 1 to JITTER retry periods."""
 QUIET_SECONDS = 60.0
 """The same complaint is made at most this often."""
+NARROW_SECONDS = 0.1
+"""The shortest time between two attempts of a leader whose deadline is near."""
 RELEASES = 3
 
 Changed = Callable[[bool], None]
@@ -231,11 +233,14 @@ class Leader:
             self._complain(wrong)
 
     def interval(self) -> float:
-        """Seconds from one attempt to the next: less than a retry period where a deadline comes before."""
+        """Seconds from one attempt to the next: about a retry period, less where a deadline is near.
+
+        A candidate wakes up when the record that it saw expires, a leader half way to its own deadline.
+        """
         now = self._clock()
         seconds = self.durations.retry * random.uniform(1.0, JITTER)  # noqa: S311  # spreads load, hides nothing
         if self.may_send():
-            return min(seconds, max(0.0, self._lead[1] - now))
+            return min(seconds, max(NARROW_SECONDS, (self._lead[1] - now) / 2))
         if self._holder != self.identity and self._holder_until > now:
             return min(seconds, self._holder_until - now)
         return seconds
@@ -322,7 +327,11 @@ class Leader:
         return self._send("POST", self._path(), body, self._timeout(), 409)
 
     def _put(self, record: Mapping[str, Any], spec: Mapping[str, Any], timeout: float) -> bool:
-        """Replace `record`, whose uid and resourceVersion the server compares with what it has."""
+        """Replace `record`, whose uid and resourceVersion the server compares with what it has.
+
+        The uid matters: without it a PUT of a deleted Lease makes a new one (Kubernetes
+        pkg/registry/coordination/lease/strategy.go, AllowCreateOnUpdate).
+        """
         body = {**record, "spec": {**record["spec"], **spec}}
         return self._send("PUT", self._path(self._name), body, timeout, 404, 409)
 
