@@ -337,6 +337,23 @@ def test_a_lost_answer_costs_nothing_and_a_silent_server_the_lead() -> None:
         assert (a.leader.may_send(), a.leader.may_send(2), a.leader.may_send(1)) == (True, True, False)
 
 
+def test_an_answer_that_takes_long_does_not_lengthen_the_lead() -> None:
+    """The renewal of 20 s is done at once and its answer takes 3.5 s; then a stands still. b takes over 11 s after it
+    saw that renewal, at 31 s at the earliest: a must have ended at 30, not at 33.5.
+    """
+    short = Durations(11, 10, 2)
+    with world(lambda name: Trip(back=3.5 if name == "a" and 20 <= w.now < 22.5 else 0.01)) as w:
+        a = w.add("a", durations=short)
+        w.add("b", start=1, durations=short)
+        w.run(23)
+        renewal = next(at for at, method, _ in a.asked if at >= 20 and method == "PUT")
+        a.pause(renewal + 3.6, 60)
+        w.run(60)
+        ends, begins = (at for at, _ in w.leaders[2:4])
+        assert renewal + 10 <= ends <= renewal + 10 + 0.1
+        assert renewal + 11 <= begins <= renewal + 11 + JITTER * 2 + 0.1
+
+
 def test_half_of_what_is_left_is_the_time_out() -> None:
     """Connecting and the answer may take it each, so that no request outlives the deadline."""
     with world(lambda _: Trip(answered=w.now < 10)) as w:
