@@ -399,6 +399,21 @@ def test_a_leader_whose_lease_is_deleted_makes_it_again_in_a_new_term() -> None:
         assert [leads for _, leads in a.changes] == [True, False, True]
 
 
+def test_a_leader_whose_lease_names_another_ends_at_its_next_renewal() -> None:
+    """Somebody writes another holder into the Lease; b, which does not exist, may act from then on."""
+    with world() as w:
+        a = w.add("a")
+        w.run(20)
+        assert w.server.lease is not None
+        w.server.lease["spec"]["holderIdentity"] = "b"
+        w.server.store()
+        w.run(34)
+        assert w.leader() == ""
+        assert 20 <= a.changes[-1][0] <= 20 + JITTER * 2 + 0.1
+        w.run(40)
+        assert w.leader() == "a"  # b was silent for 15 s
+
+
 def test_a_candidate_without_rights_says_so_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR), world(lambda _: Trip(status=403, acts=False)) as w:
         w.add("a")
