@@ -28,6 +28,7 @@ ROOT = HERE.parents[1]
 
 # The controllers that batch work meets; all of them together cost twice the memory.
 CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "cronjob-controller",
     "daemonset-controller",
     "deployment-controller",
@@ -37,11 +38,13 @@ CONTROLLERS = (
     "namespace-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
+    "podgroup-protection-controller",
     "replicaset-controller",
     "resourcequota-controller",
     "serviceaccount-controller",
     "statefulset-controller",
     "taint-eviction-controller",
+    "ttl-after-finished-controller",
     "validatingadmissionpolicy-status-controller",
 )
 # ServiceAccount would make each pod wait for the account of its namespace. TaintNodesByCondition would taint each new
