@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -53,7 +54,8 @@ class Watch:
 
     def stop(self) -> None:
         """End the iteration of another thread."""
-        self.answer.shutdown()
+        with suppress(RuntimeError, ValueError):  # it has ended
+            self.answer.shutdown()
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         authority = None if self.authority is None else str(self.authority)
-        self.pool = urllib3.PoolManager(maxsize=16, block=True, ca_certs=authority, retries=False)
+        self.pool = urllib3.PoolManager(maxsize=32, block=True, ca_certs=authority, retries=False)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A loopback HTTP proxy in front of the API server that makes its network, and itself, unreliable on purpose.
+"""A loopback HTTP proxy in front of the API server, for JSON, that makes it and its network unreliable on purpose.
 
 What it does to a request is drawn from the seed, the request's method and path, and how often that one came before: the
 same request meets the same fault whatever else goes on. It keeps a log of all that passed and of all that it did.
@@ -203,7 +203,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self.thread.join()
         self.listener.close()
         self.drop()
@@ -290,7 +290,8 @@ class Proxy:
             log(None, fault)
             raise
         if streams:
-            client.peer.sendall(answer)
+            # The connection ends with the watch; said beforehand, so that the client does not use it once more.
+            client.peer.sendall(answer[:-2] + b"Connection: close\r\n\r\n")
             ended_by: str | None = None
             try:
                 ended_by = self.relay(client, server, faults, rng)

@@ -138,9 +138,14 @@ class Recorder:
                     self.lost = f"watch of {kind}: {error}"
                     return
                 time.sleep(0.2)
-            except (urllib3.exceptions.HTTPError, OSError):
-                if not self.stopped.is_set():
-                    time.sleep(0.2)
+            except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+                # A watch that is stopped from another thread may end with any of them.
+                if self.stopped.is_set():
+                    return
+                if isinstance(error, ValueError):
+                    self.lost = f"watch of {kind}: {error}"
+                    return
+                time.sleep(0.2)
 
     def seen(self) -> list[Seen]:
         """Everything so far, in revision order; AssertionError if anything may be missing."""

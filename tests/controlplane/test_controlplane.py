@@ -15,6 +15,7 @@ import pytest
 from tests.controlplane import binaries
 from tests.controlplane.cluster import Cluster, StatusError, gang, named, pod
 from tests.controlplane.controlplane import ROOT, ControlPlane
+from tests.controlplane.fixtures import require
 
 
 def test_a_job_makes_pods_and_the_kinds_of_gangs_are_served(cluster: Cluster, namespace: str) -> None:
@@ -137,7 +138,41 @@ def alive(pid: int) -> bool:
     return told.strip() != "" and not told.startswith("Z")
 
 
-def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_a_skip_and_in_ci_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    with pytest.raises(binaries.MissingError, match=rf"^etcd is not in {tmp_path} \(make control-plane\)$"):
-        binaries.binary("etcd")
+    message = rf"^etcd is not in {tmp_path} \(make control-plane\)$"
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=message):
+        require("etcd")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match=message):
+        require("etcd")
+
+
+def test_a_build_appears_at_once_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A `go` that fails leaves nothing; once one has built, it is not called again."""
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    compiler = tmp_path / "go"
+
+    def write(install: str) -> None:
+        compiler.write_text(f"#!/bin/sh\n[ $1 = env ] && echo go1.99.0 && exit 0\n{install}\n")
+        compiler.chmod(0o755)
+
+    write("touch $GOBIN/server; exit 1")
+    monkeypatch.delenv("CI", raising=False)
+    assert binaries.main() == 0
+    assert "NOTE: the control plane could not be built" in capsys.readouterr().err
+    monkeypatch.setenv("CI", "true")
+    assert binaries.main() == 1
+    assert list(binaries.cache().iterdir()) == []
+
+    write("mkdir $GOBIN && touch $GOBIN/server && chmod +x $GOBIN/server")
+    assert binaries.main() == 0
+    assert binaries.binary("etcd").parent == binaries.folder()
+    write("exit 1")
+    assert binaries.main() == 0
+    assert list(binaries.cache().iterdir()) == [binaries.folder()]
