@@ -97,7 +97,7 @@ class Cluster:
             f"{self.url}{path}?{urlencode(query or {})}",
             body=data,
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
-            timeout=30,
+            timeout=120,
         )
         if answer.status >= 400:
             raise StatusError(answer.status, answer.data)

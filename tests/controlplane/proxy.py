@@ -30,7 +30,7 @@ TOLD = re.compile(r"/(binding|eviction)$")
 REFUSALS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # two of the same rates are counted apart
 class Faults:
     """How often what happens: a share of requests or, in the last block, of watch events. At most one per request."""
 
@@ -92,6 +92,9 @@ class Faults:
             if drawn < 0:
                 return fault
         return None
+
+
+QUIET = Faults()
 
 
 @dataclass(frozen=True)
@@ -257,11 +260,10 @@ class Proxy:
         url = urlsplit(target)
         watch = method == "GET" and "watch=" in url.query and parse_qs(url.query)["watch"][0] in ("1", "true")
         named = not watch and "resourceVersion" not in url.query and "limit" not in url.query
-        faults = next((f for f in self.faults if re.search(f.where, url.path)), None)
-        fault, rng = None, self.rng(method, url.path, watch)
-        if faults is not None and self.left(faults):
-            fault = faults.draw(rng, method, watch, named)
-            self.count(faults, fault)
+        faults = next((f for f in self.faults if re.search(f.where, url.path)), QUIET)
+        rng = self.rng(method, url.path, watch)
+        fault = faults.draw(rng, method, watch, named) if self.left(faults) else None
+        self.count(faults, fault)
 
         def log(status: int | None, fault: str | None) -> None:
             """Before the client has its answer, so that whoever has seen the answer finds the entry."""
@@ -277,7 +279,6 @@ class Proxy:
             client.peer.sendall(refusal({"conflict": 409, "gone": 410, "too_many": 429, "error": 500}[fault]))
             return True
         if fault == "stall":
-            assert faults is not None
             time.sleep(faults.stall_seconds)
         try:
             server.peer.sendall(head + body)
@@ -308,13 +309,12 @@ class Proxy:
         client.peer.sendall(refusal(500) if fault == "error_after" else answer + content)
         return not (CLOSE.search(head) or CLOSE.search(answer))
 
-    def relay(self, client: Wire, server: Wire, faults: Faults | None, rng: random.Random) -> str | None:
+    def relay(self, client: Wire, server: Wire, faults: Faults, rng: random.Random) -> str | None:
         """Pass on the events of a watch, each in a chunk of its own, until it ends; what ended it, if we did."""
-        until = None if faults is None or faults.cut_after is None else time.monotonic() + faults.cut_after
+        until = None if faults.cut_after is None else time.monotonic() + faults.cut_after
         rest = b""
         while True:
             if not ready(server, client, until):
-                assert faults is not None
                 self.count(faults, "cut_after")
                 if rng.random() < 0.5:
                     client.peer.sendall(frame(b""))
@@ -324,12 +324,9 @@ class Proxy:
             out = b""
             for line in lines:
                 event = frame(line + b"\n")
-                fault = None
-                if faults is not None and self.left(faults):
-                    fault = faults.draw_event(rng)
-                    self.count(faults, fault)
+                fault = faults.draw_event(rng) if self.left(faults) else None
+                self.count(faults, fault)
                 if fault == "delay":
-                    assert faults is not None
                     client.peer.sendall(out)
                     out = b""
                     time.sleep(faults.delay_seconds)
