@@ -88,6 +88,7 @@ class Cluster:
         body: object = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         query: Mapping[str, str | int] | None = None,
     ) -> Any:
         """The decoded answer; StatusError if the server refuses. `body` may be bytes, or a value to encode as JSON."""
@@ -96,7 +97,7 @@ class Cluster:
             method,
             f"{self.url}{path}?{urlencode(query or {})}",
             body=data,
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type, "Accept": accept},
             timeout=120,
         )
         if answer.status >= 400:

@@ -42,7 +42,7 @@ def install_crds(cluster: Cluster) -> None:
     cluster.apply(*found)
     for crd in found:
         name = crd["metadata"]["name"]
-        cluster.wait_for(partial(established, cluster, name), 10, f"{name} is served")
+        cluster.wait_for(partial(established, cluster, name), 30, f"{name} is served")
 
 
 def established(cluster: Cluster, crd: str) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_job_makes_pods_and_the_kinds_of_gangs_are_served(cluster: Cluster, na
         "spec": {"parallelism": 2, "completions": 2, "template": template},
     }
     cluster.apply(job, *gang("g", 2, {"cpu": 1}), namespace=namespace)
-    cluster.wait_for(lambda: len(cluster.items("Pod", namespace)) == 4, 20, "the pods of the job are made")
+    cluster.wait_for(lambda: len(cluster.items("Pod", namespace)) == 4, 60, "the pods of the job are made")
     assert list(named(cluster.items("PodGroup", namespace, "scheduling.volcano.sh/v1beta1"))) == ["g"]
     assert "g-0" in cluster.kubectl("get", "pods", "-n", namespace)
 
@@ -49,7 +50,7 @@ def test_a_disruption_budget_is_kept(cluster: Cluster, namespace: str) -> None:
         found = cluster.get("PodDisruptionBudget", "one", namespace, "policy/v1")
         return bool(found["status"].get("disruptionsAllowed") == 1)
 
-    cluster.wait_for(allowed, 20, "one disruption is allowed")
+    cluster.wait_for(allowed, 60, "one disruption is allowed")
 
     def evict(name: str) -> None:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
@@ -79,7 +80,13 @@ def test_a_service_account_may_do_what_its_role_says(
     }
     cluster.apply(account, role, binding, namespace=namespace)
     with control_plane.account("reader", namespace) as reader:
-        cluster.wait_for(lambda: reader.request("GET", f"/api/v1/namespaces/{namespace}/pods"), 5, "it may list")
+
+        def may_list() -> bool:
+            with suppress(StatusError):
+                return bool(reader.request("GET", f"/api/v1/namespaces/{namespace}/pods"))
+            return False
+
+        cluster.wait_for(may_list, 30, "its role has come into force")
         with pytest.raises(StatusError, match="403 Forbidden"):
             reader.create(pod("x"), namespace=namespace)
 
