@@ -20,7 +20,7 @@ from tests.controlplane.fixtures import require
 
 
 def test_a_job_makes_pods_and_the_kinds_of_gangs_are_served(cluster: Cluster, namespace: str) -> None:
-    template = {"spec": pod("x", {"cpu": 1})["spec"] | {"restartPolicy": "Never"}}
+    template = {"spec": pod("x", {"cpu": 1})["spec"]}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

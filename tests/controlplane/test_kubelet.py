@@ -43,10 +43,7 @@ def test_memory_devices_and_places_are_counted(cluster: Cluster, namespace: str)
         "many": {},
     }
     for name, ask in asks.items():
-        limits = {"limits": ask} if name == "gpu" else {}  # the API server wants devices as limits
-        one = pod(name, ask)
-        one["spec"]["containers"][0]["resources"] |= limits
-        cluster.create(one, namespace=namespace)
+        cluster.create(pod(name, ask), namespace=namespace)
         cluster.bind(name, "node-0", namespace)
 
     def reasons() -> dict[str, str]:
