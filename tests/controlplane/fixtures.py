@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -30,8 +29,6 @@ def require(*programs: str) -> None:
         if os.environ.get("CI"):
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
 
 
 def install_crds(cluster: Cluster) -> None:
