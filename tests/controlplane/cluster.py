@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
@@ -71,7 +71,10 @@ class Cluster:
         authority = None if self.authority is None else str(self.authority)
         self.pool = urllib3.PoolManager(maxsize=16, block=True, ca_certs=authority, retries=False)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.pool.clear()
 
     # Requests

@@ -28,6 +28,7 @@ ROOT = HERE.parents[1]
 
 # The controllers that batch work meets; all of them together cost twice the memory.
 CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "cronjob-controller",
     "daemonset-controller",
     "deployment-controller",
@@ -37,11 +38,13 @@ CONTROLLERS = (
     "namespace-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
+    "podgroup-protection-controller",
     "replicaset-controller",
     "resourcequota-controller",
     "serviceaccount-controller",
     "statefulset-controller",
     "taint-eviction-controller",
+    "ttl-after-finished-controller",
     "validatingadmissionpolicy-status-controller",
 )
 # ServiceAccount would make each pod wait for the account of its namespace. TaintNodesByCondition would taint each new
@@ -107,7 +110,7 @@ class ControlPlane:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.cluster.close()
+        self.cluster.__exit__()
         self.stop()
 
     def start(
@@ -163,9 +166,16 @@ class ControlPlane:
         path.write_text(json.dumps(content))
         return path
 
-    def user(self, token: str, name: str) -> Cluster:
-        """Another user of this control plane, such as a service account by its token."""
-        kubeconfig = self.credentials(self.folder / f"{name}.kubeconfig", token)
+    def account(self, name: str, namespace: str) -> Cluster:
+        """A service account as a user, by a token of its own."""
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        token = self.cluster.request("POST", path, request)["status"]["token"]
+        kubeconfig = self.credentials(self.folder / f"{namespace}-{name}.kubeconfig", token)
         return Cluster(self.url, token, kubeconfig, self.authority)
 
     def _start(self) -> None:

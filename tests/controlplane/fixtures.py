@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from tests.controlplane.binaries import MissingError, binary
-from tests.controlplane.cluster import Cluster, StatusError
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.controlplane import HERE, ROOT, ControlPlane
 
+DIALECTS = ("scheduling.sigs.dev/v1alpha2", "scheduling.incubator.k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 numbers = itertools.count()
 
 
@@ -75,25 +76,21 @@ def start_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
-    """The administrator. Nodes that a test makes are gone after it."""
-    yield control_plane.cluster
-    control_plane.cluster.request("DELETE", "/api/v1/nodes")
+    """The administrator. Nodes and queues that a test makes are gone after it."""
+    cluster = control_plane.cluster
+    yield cluster
+    cluster.request("DELETE", "/api/v1/nodes")
+    for api_version in DIALECTS:
+        cluster.request("DELETE", cluster.path("Queue", api_version))
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of its own; nothing in it outlives the test."""
+    """A namespace of its own. Its pods and groups are gone after the test, the rest of it some seconds later."""
     name = f"test-{next(numbers)}"
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    cluster.request("DELETE", f"/api/v1/namespaces/{name}/pods", query={"gracePeriodSeconds": 0})
-    cluster.delete("Namespace", name)
-
-    def gone() -> bool:
-        try:
-            cluster.get("Namespace", name)
-        except StatusError as error:
-            return error.status == 404
-        return False
-
-    cluster.wait_for(gone, 30, f"namespace {name} is gone")
+    cluster.delete("Namespace", name)  # from here on nothing new can be made in it
+    cluster.request("DELETE", cluster.path("Pod", namespace=name), query={"gracePeriodSeconds": 0})
+    for api_version in DIALECTS:
+        cluster.request("DELETE", cluster.path("PodGroup", api_version, name))

@@ -181,12 +181,12 @@ class Wire:
 class Proxy:
     """A context manager. `faults` may be replaced at any time; the first whose `where` fits a path holds for it."""
 
-    def __init__(self, upstream: str, authority: Path, *, seed: int = 0, faults: Sequence[Faults] = ()) -> None:
+    def __init__(self, upstream: str, authority: Path | None, *, seed: int = 0, faults: Sequence[Faults] = ()) -> None:
         host = urlsplit(upstream)
         assert host.hostname is not None
         assert host.port is not None
         self.upstream = (host.hostname, host.port)
-        self.tls = ssl.create_default_context(cafile=str(authority))
+        self.tls = ssl.create_default_context(cafile=authority)
         self.seed = seed
         self.faults = faults
         self.log: list[Exchange] = []
