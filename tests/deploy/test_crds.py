@@ -140,7 +140,7 @@ def test_a_misspelt_field_of_kube_batch_is_refused(cluster: Cluster, api: str) -
 
 @pytest.mark.parametrize("api", EVERY)
 def test_what_users_of_every_group_have_is_accepted(cluster: Cluster, api: str) -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "minMember": 3,
         "queue": "research",
         "priorityClassName": "high",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,13 +103,12 @@ def test_the_table_names_every_example() -> None:
 
 def test_a_real_server_takes_them(start_control_plane: Callable[..., ControlPlane]) -> None:
     require("kubectl")
-    running = start_control_plane(
+    cluster = start_control_plane(
         components=(),
         feature_gates={"GenericWorkload": True},
         runtime_config=("api/beta=true", "scheduling.k8s.io/v1beta1=true"),
-    )
+    ).cluster
+    cluster.kubectl("create", "-f", str(Path(__file__).with_name("scheduler-plugins.yaml")))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io", "--timeout=20s")
     for example in EXAMPLES:
-        # The CRD of scheduler-plugins comes with scheduler-plugins.
-        if "scheduler-plugins" in example:
-            continue
-        running.cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(DEPLOY / example))
+        cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(DEPLOY / example))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
@@ -16,7 +16,7 @@ from tests.deploy.rendered import CHART, NAME, NAMESPACE, kustomized, objects, o
 
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
 ENFORCED = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
-WAYS = {
+WAYS: dict[str, Callable[[], str]] = {
     "base": lambda: kustomized("base"),
     "dev": lambda: kustomized("overlays/dev"),
     "ha": lambda: kustomized("overlays/ha"),

@@ -172,7 +172,7 @@ def test_its_own_token_is_refused(granting: Cluster, control_plane: ControlPlane
     try:
         assert user.items("Node") == []  # the token is good for something
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        body = None if method in ("GET", "DELETE") else {}
+        body: dict[str, str] | None = None if method in ("GET", "DELETE") else {}
         with pytest.raises(StatusError, match="403 Forbidden"):
             user.request(method, path.format(own=NAMESPACE), body, content_type=content)
     finally:
