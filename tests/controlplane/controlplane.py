@@ -79,7 +79,7 @@ class ControlPlane:
         runtime_config: Sequence[str] = ("api/beta=true",),
     ) -> None:
         """`folder` holds data, logs and credentials. `components`, beside etcd and kube-apiserver: any of
-        kube-controller-manager, kube-scheduler, kubelet (kubelet.py) and kwok. `feature_gates` go to all of them.
+        kube-controller-manager, kube-scheduler and kubelet (kubelet.py). `feature_gates` go to all of them.
         """
         self.folder = folder
         self.components = components
@@ -210,6 +210,7 @@ class ControlPlane:
                 "--authorization-mode=Node,RBAC",
                 "--token-auth-file=tokens.csv",
                 "--service-cluster-ip-range=10.0.0.0/24",
+                "--delete-collection-workers=8",
                 f"--disable-admission-plugins={','.join(ADMISSION_OFF)}",
                 f"--runtime-config={self.runtime_config}",
                 *gates,
@@ -239,9 +240,6 @@ class ControlPlane:
             self.start(name, [binaries.binary(name), *arguments])
         elif name == "kube-scheduler":
             self.start(name, [binaries.binary(name), kubeconfig, *own_port, *gates])
-        elif name == "kwok":
-            config = [f"--config={HERE / 'kwok.yaml'}", "--manage-all-nodes=true", "--node-lease-duration-seconds=0"]
-            self.start(name, [binaries.binary(name), kubeconfig, *config])
         elif name == "kubelet":
             command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.kubelet", self.url, self.authority]
             self.start(name, command, env=os.environ | {"PYTHONPATH": str(ROOT), "KUBELET_TOKEN": self.token})

@@ -262,37 +262,50 @@ class Proxy:
         if faults is not None and self.left(faults):
             fault = faults.draw(rng, method, watch, named)
             self.count(faults, fault)
-        status: int | None = None
-        ended_by = fault
+
+        def log(status: int | None, fault: str | None) -> None:
+            """Before the client has its answer, so that whoever has seen the answer finds the entry."""
+            kept = body if TOLD.search(url.path) else b""
+            self.log.append(Exchange(began, time.time(), method, url.path, kept, status, fault))
+
+        if fault == "refused":
+            log(None, fault)
+            client.reset()
+            return False
+        if fault in ("conflict", "gone", "too_many", "error"):
+            log(None, fault)
+            client.peer.sendall(refusal({"conflict": 409, "gone": 410, "too_many": 429, "error": 500}[fault]))
+            return True
+        if fault == "stall":
+            assert faults is not None
+            time.sleep(faults.stall_seconds)
         try:
-            if fault == "refused":
-                client.reset()
-                return False
-            if fault in ("conflict", "gone", "too_many", "error"):
-                client.peer.sendall(refusal({"conflict": 409, "gone": 410, "too_many": 429, "error": 500}[fault]))
-                return True
-            if fault == "stall":
-                assert faults is not None
-                time.sleep(faults.stall_seconds)
             server.peer.sendall(head + body)
             answer = server.until(b"\r\n\r\n")
             status = int(answer[9:12])
-            if watch and status == 200:
-                client.peer.sendall(answer)
-                ended_by = self.relay(client, server, faults, rng) or fault
-                return False
-            content = server.body(answer) if status not in (204, 304) and method != "HEAD" else b""
-            if fault == "lost":
-                return False
-            if fault == "reset":
-                client.peer.sendall((answer + content)[: len(answer) + len(content) // 2])
-                client.reset()
-                return False
-            client.peer.sendall(refusal(500) if fault == "error_after" else answer + content)
-            return not (CLOSE.search(head) or CLOSE.search(answer))
-        finally:
-            kept = body if TOLD.search(url.path) else b""
-            self.log.append(Exchange(began, time.time(), method, url.path, kept, status, ended_by))
+            streams = watch and status == 200
+            empty = streams or status in (204, 304) or method == "HEAD"
+            content = b"" if empty else server.body(answer)
+        except OSError:
+            log(None, fault)
+            raise
+        if streams:
+            client.peer.sendall(answer)
+            ended_by: str | None = None
+            try:
+                ended_by = self.relay(client, server, faults, rng)
+            finally:
+                log(status, ended_by or fault)
+            return False
+        log(status, fault)
+        if fault == "lost":
+            return False
+        if fault == "reset":
+            client.peer.sendall((answer + content)[: len(answer) + len(content) // 2])
+            client.reset()
+            return False
+        client.peer.sendall(refusal(500) if fault == "error_after" else answer + content)
+        return not (CLOSE.search(head) or CLOSE.search(answer))
 
     def relay(self, client: Wire, server: Wire, faults: Faults | None, rng: random.Random) -> str | None:
         """Pass on the events of a watch, each in a chunk of its own, until it ends; what ended it, if we did."""
