@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from solver_sched import load_policy, load_snapshot, run_cycle
+from solver_sched.cycle import Budget
+from solver_sched.metrics import NAMES, Metrics
 from tests.deploy.rendered import DEPLOY, read
 
 DASHBOARD = json.loads((DEPLOY / "components" / "monitoring" / "dashboard.json").read_text())
 (RULE,) = read("components/monitoring/prometheus-rule.yaml")
 ALERTS = [rule for group in RULE["spec"]["groups"] for rule in group["rules"]]
-SAMPLE = re.compile(r"\b((?:solver_sched|volcano)_[a-z0-9_]+)(?:\{([^}]*)\})?")
+SAMPLE = re.compile(r"\b((?:solver_sched|volcano|process)_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 BY = re.compile(r"\bby \(([^)]*)\)")
 # From the scrape, not from the program.
@@ -35,27 +38,36 @@ def queries() -> Iterator[tuple[str, str]]:
         yield f"alert {rule['alert']}", rule["expr"]
 
 
-def exported() -> dict[str, set[str]]:
-    """Sample name -> its labels, of everything that the program registers."""
-    from solver_sched import metrics
+@pytest.fixture(scope="module")
+def shown() -> dict[str, set[str]]:
+    """Series -> its labels, of all that a scrape shows after one cycle in which something of everything happened."""
+    metrics = Metrics()
+    snapshot = load_snapshot(DEPLOY.parent / "solver_sched" / "examples" / "preempting.yaml")
+    metrics.observe_cycle(run_cycle(snapshot, load_policy("preempting"), Budget(5.0), "optimal"), 0.01, 0.02)
+    metrics.decision("Bind", "ok")
+    metrics.api("GET", "200", 0.01)
+    metrics.cache({"Pod": 1}, {"Pod": 0.5})
+    metrics.relist("Pod", "expired")
+    return {sample.name: set(sample.labels) for family in metrics.registry.collect() for sample in family.samples}
 
-    found: dict[str, set[str]] = {}
-    for metric in metrics.REGISTRY.collect():
-        ...
-    return found
 
-
-@pytest.mark.parametrize(("where", "query"), queries(), ids=[where for where, _ in queries()])
-def test_every_query_asks_for_what_exists(where: str, query: str) -> None:
-    names = exported()
+@pytest.mark.parametrize(("where", "query"), [*queries()], ids=[where for where, _ in queries()])
+def test_every_query_asks_for_what_exists(shown: dict[str, set[str]], where: str, query: str) -> None:
     used = SAMPLE.findall(query)
     assert used, where
     for name, matchers in used:
-        assert name in names, f"{where}: {name}"
-        assert set(MATCHER.findall(matchers)) <= names[name] | SCRAPED, f"{where}: {name}"
-    labels = set().union(*(names[name] for name, _ in used)) | SCRAPED
+        assert name in shown, f"{where}: {name}"
+        assert set(MATCHER.findall(matchers)) <= shown[name] | SCRAPED, f"{where}: {name}"
+    labels = set().union(*(shown[name] for name, _ in used)) | SCRAPED
     for by in BY.findall(query):
         assert {label.strip() for label in by.split(",")} <= labels, f"{where}: by {by}"
+
+
+def test_every_metric_of_ours_is_on_the_dashboard() -> None:
+    asked = {name for where, query in queries() if not where.startswith("alert") for name, _ in SAMPLE.findall(query)}
+    families = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in NAMES}
+    on_it = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in asked}
+    assert {name for name in families if name.startswith("solver_sched_")} <= on_it
 
 
 def test_what_the_program_counts_against_itself_raises_an_alert() -> None:
