@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ def read(path: str) -> list[Object]:
     return objects((DEPLOY / path).read_text())
 
 
+@cache
 def kustomized(folder: str | Path) -> str:
     """What `kubectl kustomize` prints for a folder, by its path below deploy/ or an absolute one."""
     return _output(binaries.binary("kubectl"), "kustomize", str(DEPLOY / folder))
 
 
+@cache
 def templated(*options: str, name: str = NAME) -> str:
     """What `helm template` prints for the chart."""
     return _output(

@@ -64,6 +64,12 @@ def test_helm_gives_the_objects_of_the_monitoring_component(tmp_path: Path) -> N
     assert {kind for kind, _ in by_helm} >= {"ServiceMonitor", "PrometheusRule"}
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_definition_is_applied_over_one_that_is_there(overlay: str) -> None:
+    for found in (objects(kustomized(overlay)), objects(templated(*OVERLAYS[overlay]))):
+        assert "CustomResourceDefinition" not in {o["kind"] for o in found}
+
+
 def test_two_releases_share_no_name_and_no_pod() -> None:
     first, second = (objects(templated(name=name)) for name in ("one", "two"))
     assert not {(o["kind"], o["metadata"]["name"]) for o in first} & {
