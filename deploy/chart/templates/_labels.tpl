@@ -1,0 +1,4 @@
+{{- define "labels" -}}
+app.kubernetes.io/name: solver-sched
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
