@@ -1,4 +1,4 @@
-"""The service's loop: wait for a change, decide, hand the decisions over, say what users are to see.
+r"""The service's loop: wait for a change, decide, hand the decisions over, say what users are to see.
 
     changes --> snapshot --> run_cycle --> binder: admissions, binds, evictions, promises
                                        \-> status, events, metrics, one log line
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +31,6 @@ from solver_sched.cluster.selectors import selects
 from solver_sched.conditions import Shown
 from solver_sched.cycle import Budget as Effort
 from solver_sched.cycle import CycleReport, run_cycle
-from solver_sched.errors import SchedError
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.snapshot import InputProblem, Snapshot, dump
 
@@ -121,10 +119,14 @@ class Scheduler:
 
     # The loop
 
-    def run(self, stop: threading.Event, lead: Callable[[threading.Event], bool] = lambda stop: not stop.is_set()) -> None:
+    def run(
+        self, stop: threading.Event, lead: Callable[[threading.Event], bool] = lambda stop: not stop.is_set()
+    ) -> None:
         """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
         while lead(stop):
-            self._last = None  # another may have led in between: what it did is in the cache, what we had under way is not
+            self._last = (
+                None  # another may have led in between: what it did is in the cache, what we had under way is not
+            )
             self._serve(stop)
 
     def _serve(self, stop: threading.Event) -> None:
@@ -167,8 +169,8 @@ class Scheduler:
     # One cycle
 
     def cycle(self, *, again: bool = False) -> CycleReport | None:
-        """Decide once; None where nothing has changed that a decision could rest on, or the cycle failed. `again`: even if
-        nothing has.
+        """Decide once; None where nothing has changed that a decision could rest on, or the cycle failed. `again`: even
+        if nothing has.
         """
         self._due = float("inf")
         snapshot: Snapshot | None = None
@@ -248,7 +250,9 @@ class Scheduler:
     def _waits(self, report: CycleReport) -> bool:
         """Whether the passing of time alone may change what is decided."""
         policy = self._policy.policy
-        timed = policy.evicts or policy.solve.reserve or any(conf.name == "sla" for tier in policy.tiers for conf in tier)
+        timed = (
+            policy.evicts or policy.solve.reserve or any(conf.name == "sla" for tier in policy.tiers for conf in tier)
+        )
         return bool(report.reservations) or bool(timed and report.reasons)
 
     def _dumped(self, snapshot: Snapshot, why: str) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from solver_sched.cli import planning, policy, traces
+from solver_sched.cli import planning, policy, run, traces
 from solver_sched.cli.errors import Commands
 
 app = typer.Typer(
@@ -26,6 +26,10 @@ app.command(
 app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
 app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
 app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Example: solver-sched run --kubeconfig ~/.kube/config --scheduler-name solver-sched --dry-run",
+)(run.run)
 app.add_typer(policy.app, name="policy", epilog="Example: solver-sched policy check volcano-scheduler.conf")
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,7 +107,7 @@ def run(
         bool,
         typer.Option(
             "--quota-reason/--no-quota-reason",
-            help="Pods that wait for quota alone get the reason QuotaExceeded, so that no autoscaler adds nodes for them.",
+            help="Pods that wait for quota alone get the reason QuotaExceeded: no autoscaler adds nodes for it.",
         ),
     ] = True,
     resource_sync_timeout: Annotated[
@@ -159,12 +160,13 @@ def run(
         leader = _candidate(connection, lease, namespace, durations, elected=elected and not dry_run)
         cache = ClusterCache(names)
         hands_api = connection(WORKERS + 8)
-        bucket, slow = TokenBucket(kube_api_qps, kube_api_burst), TokenBucket(kube_api_qps / 4, kube_api_burst / 4)
+        slow = TokenBucket(kube_api_qps / 4, kube_api_burst / 4)
         events = Events(hands_api, bucket=slow, raw=cache.raw, may_send=leader.may_send)
         binder = Binder(
             hands_api,
             cache,
-            bucket=bucket,
+            qps=kube_api_qps,
+            burst=kube_api_burst,
             may_send=leader.may_send,
             events=events,
             told=metrics.decision,
@@ -204,7 +206,9 @@ def run(
             missing = watches.missing()
             return f"waiting for {', '.join(missing)}" if missing else ""
 
-        stack.enter_context(Server("--healthz-address", healthz_address, health_pages({"loop": scheduler.stuck}, {"caches": in_step})))
+        stack.enter_context(
+            Server("--healthz-address", healthz_address, health_pages({"loop": scheduler.stuck}, {"caches": in_step}))
+        )
         if enable_metrics:
             stack.enter_context(Server("--listen-address", listen_address, metrics_pages(exposition)))
         if debug_address:
@@ -212,11 +216,16 @@ def run(
             stack.enter_context(Server("--debug-address", debug_address, pages))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        leader.on_change(lambda leads: (metrics.leader(leads), cache.wake())[0])
+        leader.on_change(metrics.leader)
+        leader.on_change(lambda _: cache.wake())
         watches.start()
         _log.info("waiting for the first lists", extra={"schedulerNames": list(names), "policy": policy.policy.name})
-        while not stop.is_set() and not watches.wait_synced(min(1.0, resource_sync_timeout)):
-            scheduler.alive()
+        until = time.monotonic() + resource_sync_timeout
+        while not stop.is_set() and not watches.wait_synced(0.5):
+            scheduler.beat = time.monotonic()
+            if time.monotonic() > until:
+                _log.warning("not in step yet: %s", in_step())
+                until += resource_sync_timeout
         leader.start()
         if default_queue and not dry_run and leader.wait_for_lead(stop):
             _default_queue(hands_api, default_queue)

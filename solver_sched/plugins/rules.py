@@ -195,8 +195,8 @@ class _Ranks(NamedTuple):
 
 
 def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints, equals: bool) -> _Ranks:
-    """Dense ranks, highest first: the first ordering plugin's key, then whether the job is broken, then whether it waited
-    beyond its limit.
+    """Dense ranks, highest first: the first ordering plugin's key, then whether the job is broken, then whether it
+    waited beyond its limit.
 
     A job that has started waits no more: else what it had to give up would come back to it as growth.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from solver_sched.errors import SchedError
-from solver_sched.policy.reader import Policy, load_policy
+from solver_sched.policy.reader import load_policy
 
 _log = logging.getLogger(__name__)
 
