@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from solver_sched.actions.decide import Bind
 from solver_sched.actions.evict import Evict
 from solver_sched.document import certificate
+from solver_sched.logs import waiting
 
 if TYPE_CHECKING:
     from solver_sched.cycle import CycleReport
@@ -248,18 +249,15 @@ def _levels(report: CycleReport, series: Series) -> None:
 
 
 def _groups(report: CycleReport, evictions: Sequence[Evict], series: Series) -> None:
-    placed = dict(zip(report.index.jobs, report.plan.of_jobs(report.problem).tolist(), strict=True))
     change = Count([one.pod_group for one in report.decisions if type(one) is Bind])
     change.subtract([one.pod_group for one in evictions if not one.to])  # a pod that moves runs on elsewhere
     groups: Count[str] = Count()
     pods: Count[str] = Count()
+    for reason, count in waiting(report).values():
+        groups[reason] += 1
+        pods[reason] += count
     lacking: list[tuple[int, str]] = []
     for job in report.index.members:
-        pending = job.pending - placed.get(job.name, 0)
-        if pending > 0:
-            reason = report.reasons[job.name].code if job.name in report.reasons else "Unknown"
-            groups[reason] += 1
-            pods[reason] += pending
         lacks = job.minimum - job.ready - change[job.name]
         if lacks > 0 and (job.pending or job.ready):
             lacking.append((lacks, job.name))

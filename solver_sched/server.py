@@ -259,7 +259,7 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the library's names
 
     def _refuse(self) -> None:
-        """405. What was sent along is read first: closing on unread bytes would reset the connection, answer and all."""
+        """405. What was sent along is read first: closing on unread bytes would reset the connection."""
         length = self.headers.get("Content-Length", "0")
         self.rfile.read(min(CHUNK, int(length) if length.isdecimal() else 0))
         self.send_response(HTTPStatus.METHOD_NOT_ALLOWED)

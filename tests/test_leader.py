@@ -1,29 +1,36 @@
 """Never two leaders: elections on a scripted server in simulated time, where every delay and loss is chosen.
 
 One candidate runs at a time: it gives way where it sends a request or waits, and goes on when the simulated clock says.
+At the end two elections on a real API server, in real time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
 import logging
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver_sched.cluster.api import Lost, Refused, Unsent
+from solver_sched.cluster.api import Api, Lost, Refused, Unsent
 from solver_sched.errors import ConfigError
-from solver_sched.leader import JITTER, Alone, Durations, Leader
+from solver_sched.leader import AGENT, JITTER, Alone, Durations, Leader, boot_time
+from tests.controlplane.controlplane import ControlPlane
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 DEFAULT = Durations()
@@ -225,7 +232,7 @@ class Candidate:
         self.releasing = True
 
 
-@contextmanager
+@contextlib.contextmanager
 def world(trips: Callable[[str], Trip] = lambda _: Trip(), ticks: bool = True) -> Iterator[World]:
     made = World(trips, ticks)
     try:
@@ -521,7 +528,7 @@ lives = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(lives, min_size=2, max_size=4), st.integers(0, 2**32), st.sampled_from([0.1, 1.0, 3.0, 8.0]))
 def test_never_two_may_send_whatever_is_slow_lost_or_stopped(some: list[Life], seed: int, slow: float) -> None:
     """100 s of trouble, 60 s without: no two at any moment, and one at the end unless all have been released."""
@@ -550,3 +557,114 @@ def test_never_two_may_send_whatever_is_slow_lost_or_stopped(some: list[Life], s
         w.run(160)
         if any(life.release is None for life in some):
             assert w.leader()
+
+
+CANDIDATE = """
+import signal, sys, time
+from pathlib import Path
+from solver_sched.cluster.api import Api
+from solver_sched.leader import AGENT, Leader, boot_time
+
+leader = Leader(Api.load(Path(sys.argv[1]), agent=AGENT), "lock", "default", sys.argv[2])
+ends = []
+signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
+leader.start()
+with open(sys.argv[3], "w") as out:
+    while not ends:
+        before = boot_time()
+        print(before, int(leader.may_send()), file=out, flush=True)
+        time.sleep(0.01)
+leader.stop()
+"""
+
+
+class Process:
+    """A candidate in a process of its own, which asks every 10 ms whether it may send and writes down the answer with
+    the time before it asked, on the clock that all processes of a machine share.
+    """
+
+    def __init__(self, control_plane: ControlPlane, name: str, folder: Path) -> None:
+        self.answers = folder / name
+        kubeconfig = str(control_plane.cluster.kubeconfig)
+        self.process = subprocess.Popen([sys.executable, "-c", CANDIDATE, kubeconfig, name, str(self.answers)])
+
+    def asked(self) -> list[tuple[float, bool]]:
+        lines = self.answers.read_text().split("\n")[:-1] if self.answers.exists() else []
+        return [(float(at), may == "1") for at, may in (line.split() for line in lines)]
+
+    def led(self) -> list[float]:
+        return [at for at, may in self.asked() if may]
+
+    def wait_for_lead(self, seconds: float, after: float = 0.0) -> float:
+        """When it led first after `after`."""
+        for _ in range(int(seconds * 20)):
+            for at in self.led():
+                if at > after:
+                    return at
+            time.sleep(0.05)
+        raise TimeoutError(f"no lead within {seconds} s")
+
+
+def test_a_stopped_leader_is_followed_within_20_s_and_knows_it_at_once(
+    start_control_plane: Callable[..., ControlPlane], tmp_path: Path
+) -> None:
+    """a leads, is stopped past its lease and goes on, while b leads. Then b ends, and a need not wait for its lease."""
+    plane = start_control_plane(components=[])
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str) -> Process:
+            one = Process(plane, name, tmp_path)
+            stack.callback(one.process.wait)
+            stack.callback(one.process.kill)
+            return one
+
+        a = start("a")
+        a.wait_for_lead(20)
+        b = start("b")
+        time.sleep(4)  # b has seen that a holds the lease
+        stopped = boot_time()
+        a.process.send_signal(signal.SIGSTOP)
+        begins = b.wait_for_lead(25)
+        assert begins - stopped <= 20
+        resumed = boot_time()
+        a.process.send_signal(signal.SIGCONT)
+        time.sleep(5)
+        after = [may for at, may in a.asked() if at >= resumed]
+        assert len(after) > 50
+        assert not any(after)
+        assert max(a.led()) <= stopped
+        assert max(b.led()) >= resumed + 4
+        ended = boot_time()
+        b.process.terminate()
+        assert b.process.wait(10) == 0
+        assert a.wait_for_lead(5, after=ended) - ended <= JITTER * 2 + 1
+        lease = plane.cluster.get("Lease", "lock", api_version="coordination.k8s.io/v1", namespace="default")
+        assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("a", 2)
+
+
+def test_on_a_real_server_a_deleted_lease_comes_back_in_a_new_term(
+    start_control_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = start_control_plane(components=[])
+    where = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lock"
+    api = Api.load(plane.cluster.kubeconfig, agent=AGENT)
+    one, told = Leader(api, "lock", "default", durations=Durations(3, 2, 0.2)), list[bool]()
+    one.on_change(told.append)
+    one.start()
+    assert one.wait_for_lead(threading.Event())
+    first = plane.cluster.request("GET", where)
+    assert first["metadata"]["managedFields"][0]["manager"] == "solver-sched"
+    plane.cluster.request("DELETE", where)
+    second = first
+    for _ in range(100):
+        time.sleep(0.05)
+        with contextlib.suppress(Exception):
+            second = plane.cluster.request("GET", where)
+        if second["metadata"]["uid"] != first["metadata"]["uid"]:
+            break
+    assert second["spec"]["holderIdentity"] == one.identity
+    assert (one.term, one.may_send(1)) == (2, False)
+    one.stop()
+    assert told == [True, False, True, False]
+    spec = plane.cluster.request("GET", where)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)
