@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from solver_sched.cluster.api import Api, Lost, Refused, Unsent
 from solver_sched.errors import ConfigError
 from solver_sched.leader import AGENT, JITTER, Alone, Durations, Leader, boot_time
+from tests.controlplane.cluster import StatusError
 from tests.controlplane.controlplane import ControlPlane
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -642,28 +643,60 @@ def test_a_stopped_leader_is_followed_within_20_s_and_knows_it_at_once(
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("a", 2)
 
 
-def test_on_a_real_server_a_deleted_lease_comes_back_in_a_new_term(
-    start_control_plane: Callable[..., ControlPlane],
+def role(name: str, *rules: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """A service account and what it may do, in the namespace that it is applied to."""
+    rbac = "rbac.authorization.k8s.io"
+    reference = {"apiGroup": rbac, "kind": "Role", "name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name}, "rules": list(rules)},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": reference,
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        },
+    ]
+
+
+def test_with_no_more_rights_than_it_says_it_leads_and_a_deleted_lease_comes_back(
+    start_control_plane: Callable[..., ControlPlane], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A real server refuses a service account without rights; with create, and get and update of its one Lease, it
+    leads. The Lease is deleted: the next renewal makes another one, in a new term.
+    """
     plane = start_control_plane(components=[])
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    plane.cluster.apply(*role("candidate"), namespace="default")
     where = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lock"
-    api = Api.load(plane.cluster.kubeconfig, agent=AGENT)
-    one, told = Leader(api, "lock", "default", durations=Durations(3, 2, 0.2)), list[bool]()
+    with plane.account("candidate", "default") as account:
+        api = Api.load(account.kubeconfig, agent=AGENT)
+    one, told = Leader(api, "lock", "default", durations=Durations(retry=0.5)), list[bool]()
     one.on_change(told.append)
+    one.attempt()
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.message.startswith("may not use its lease")
+    assert 'cannot get resource "leases"' in vars(record)["error"]
+    allowed = (
+        {**leases, "verbs": ["create"]},
+        {**leases, "verbs": ["get", "update"], "resourceNames": ["lock"]},
+    )
+    plane.cluster.apply(*role("candidate", *allowed), namespace="default")
     one.start()
     assert one.wait_for_lead(threading.Event())
     first = plane.cluster.request("GET", where)
     assert first["metadata"]["managedFields"][0]["manager"] == "solver-sched"
     plane.cluster.request("DELETE", where)
-    second = first
-    for _ in range(100):
-        time.sleep(0.05)
-        with contextlib.suppress(Exception):
-            second = plane.cluster.request("GET", where)
-        if second["metadata"]["uid"] != first["metadata"]["uid"]:
-            break
-    assert second["spec"]["holderIdentity"] == one.identity
-    assert (one.term, one.may_send(1)) == (2, False)
+
+    def comes_back() -> bool:
+        with contextlib.suppress(StatusError):
+            found = plane.cluster.request("GET", where)
+            return bool(found["spec"]["holderIdentity"] == one.identity and one.term == 2)
+        return False
+
+    plane.cluster.wait_for(comes_back, 10, "the lease is there again")
+    assert not one.may_send(1)
     one.stop()
     assert told == [True, False, True, False]
     spec = plane.cluster.request("GET", where)["spec"]
