@@ -277,10 +277,8 @@ class Leader:
         while not self._stopping.is_set():
             try:
                 self.attempt()
-            except (
-                Exception
-            ):  # the edge of a thread: without it a bad credential plugin would end the election in silence
-                log.exception("the election failed", extra={"lease": self._where})
+            except Exception as wrong:  # noqa: BLE001  # a thread's edge: a bad credential plugin must not end it
+                self._complain(wrong)
             self._stopping.wait(self.interval())
         self.release()
 

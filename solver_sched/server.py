@@ -114,11 +114,11 @@ def host_and_port(flag: str, address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in bare and bare == host):
-        raise ConfigError(f"--{flag} {address!r}: must be host:port, [IPv6]:port or :port, the port at most 65535")
+        raise ConfigError(f"{flag} {address!r}: must be host:port, [IPv6]:port or :port, the port at most 65535")
     return bare, int(port)
 
 
-def loopback(flag: str, address: str) -> None:
+def _check_loopback(flag: str, address: str) -> None:
     """Raises ConfigError unless `address` can be reached from its own machine (or pod) only."""
     host, _ = host_and_port(flag, address)
     try:
@@ -127,22 +127,25 @@ def loopback(flag: str, address: str) -> None:
         inside = False
     if not inside:
         raise ConfigError(
-            f"--{flag} {address!r}: must be on 127.0.0.1, [::1] or localhost; what is served there names every pod"
+            f"{flag} {address!r}: must be on 127.0.0.1, [::1] or localhost; what is served there names every pod"
         )
 
 
 class Server:
     """Serves `pages` on `address` from construction to `close`. `flag`: whose value the address is, for errors.
+    `loopback`: for this machine (or pod) alone.
 
-    Raises ConfigError where the address cannot be served on.
+    Raises ConfigError where the address cannot be served on, or can be reached from elsewhere though `loopback` is set.
     """
 
-    def __init__(self, flag: str, address: str, pages: Pages) -> None:
+    def __init__(self, flag: str, address: str, pages: Pages, *, loopback: bool = False) -> None:
         host, port = host_and_port(flag, address)
+        if loopback:
+            _check_loopback(flag, address)
         try:
             self._listener = _Listener(host, port, pages)
         except OSError as wrong:
-            raise ConfigError(f"--{flag} {address!r}: {wrong.strerror or wrong}") from None
+            raise ConfigError(f"{flag} {address!r}: {wrong.strerror or wrong}") from None
         self._thread = threading.Thread(
             target=self._listener.serve_forever, kwargs={"poll_interval": 0.2}, name=flag, daemon=True
         )
@@ -259,7 +262,7 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the library's names
 
     def _refuse(self) -> None:
-        """405. What was sent along is read first: closing on unread bytes would reset the connection."""
+        """405. What was sent along is read first: closing on unread bytes resets the connection, answer and all."""
         length = self.headers.get("Content-Length", "0")
         self.rfile.read(min(CHUNK, int(length) if length.isdecimal() else 0))
         self.send_response(HTTPStatus.METHOD_NOT_ALLOWED)
