@@ -80,6 +80,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._latest = _Latest()
+        self._counts = True
         registry.register(self._latest)
         self._cycle_seconds = Histogram(
             "solver_sched_cycle_seconds", "From the snapshot to the last bind.", buckets=SECONDS, registry=registry
@@ -177,7 +178,8 @@ class Metrics:
         series["volcano_pod_preemption_victims"][()] = len(evictions)
         self._preemptions.inc(len({one.beneficiary for one in evictions}))
         self._attempts.labels("unschedulable").inc(sum(series["solver_sched_pending_pods"].values()))
-        self._latest.cycle = series
+        if self._counts:
+            self._latest.cycle = series
 
     def cycle_failed(self) -> None:
         """A cycle has ended without a plan."""
@@ -210,8 +212,9 @@ class Metrics:
         self._relists.labels(kind, reason).inc()
 
     def leader(self, leads: bool) -> None:
-        """Fits `Leader.on_change`. Who leads no more knows nothing of the plan that counts."""
+        """Fits `Leader.on_change`. A plan of one that leads no more, be it one just being made, does not count."""
         self._leader.set(leads)
+        self._counts = leads
         if not leads:
             self._latest.cycle = {}
 

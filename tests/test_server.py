@@ -103,6 +103,7 @@ def test_other_paths_and_methods(pair: tuple[Server, dict[str, str]], caplog: py
     status, headers, body = ask(one, "/nowhere?verbose")
     assert (status, body) == (404, "404 Not Found: there are /livez, /readyz, /healthz\n")
     assert headers["X-Content-Type-Options"] == "nosniff"
+    assert ask(one, "//[")[0] == 404
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         status, headers, _ = ask(one, "/livez", method, body=b"x" * 1000)
         assert (status, headers["Allow"]) == (405, "GET, HEAD")
@@ -254,3 +255,11 @@ def test_loopback_of_ipv6() -> None:
     ):
         client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.0 200 OK")
+
+
+def test_what_is_for_loopback_is_not_for_a_web_page_that_points_its_name_there() -> None:
+    with Server("--debug-address", LOCAL, debug_pages(lambda: b"{}", lambda: b"{}"), loopback=True) as one:
+        for host in ("localhost", "127.0.0.1:6060", "[::1]:6060"):
+            assert ask(one, "/plan", headers={"Host": host})[0] == 200
+        for host in ("evil.example", "localhost.evil.example:6060", "10.0.0.1", "[", ""):
+            assert ask(one, "/plan", headers={"Host": host})[0] == 421
