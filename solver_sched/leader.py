@@ -183,7 +183,8 @@ class Leader:
     def stop(self) -> None:
         """Lead no more, and say so in the Lease, so that another candidate need not wait.
 
-        Call it when nothing is on its way any more: whoever takes over starts at once.
+        Call it when nothing is on its way any more: whoever takes over starts at once. With a server that does not
+        answer it takes as long as the renewal that is on its way, at most the renew deadline, and 4 retry periods.
         """
         self._stopping.set()
         if self._thread is not None:
@@ -276,10 +277,8 @@ class Leader:
         while not self._stopping.is_set():
             try:
                 self.attempt()
-            except (
-                Exception
-            ):  # the edge of a thread: without it a bad credential plugin would end the election in silence
-                log.exception("the election failed", extra={"lease": self._where})
+            except Exception as wrong:  # noqa: BLE001  # a thread's edge: a bad credential plugin must not end it
+                self._complain(wrong)
             self._stopping.wait(self.interval())
         self.release()
 
@@ -391,7 +390,8 @@ class Leader:
         if self._told:
             self._told = False
             self._lead_begins.clear()
-            log.warning("leads no more", extra={"lease": self._where, "identity": self.identity, "reason": why})
+            said = {"lease": self._where, "identity": self.identity, "reason": why}
+            log.log(logging.INFO if self._stopping.is_set() else logging.WARNING, "leads no more", extra=said)
             self._tell(False)
 
     def _tell(self, leads: bool) -> None:
@@ -400,6 +400,8 @@ class Leader:
 
     def _timeout(self) -> float:
         """Half of the time left: connecting and the answer may take this long each, and another try should be left."""
+        if self._stopping.is_set():
+            return self.durations.retry
         left = self._lead[1] - self._clock()
         return (left if left > 0 else self.durations.renew) / 2
 

@@ -57,18 +57,22 @@ def configure(form: Format | None = None, level: str = "info", stream: TextIO | 
     logging.captureWarnings(True)
 
 
+def waiting(report: CycleReport) -> dict[str, tuple[str, int]]:
+    """Groups with pods that the plan gives no place, not even a promised one -> reason code, number of such pods."""
+    placed = dict(zip(report.index.jobs, report.plan.of_jobs(report.problem).tolist(), strict=True))
+    return {
+        job.name: (report.reasons[job.name].code if job.name in report.reasons else "Unknown", pods)
+        for job in report.index.members
+        if (pods := job.pending - placed.get(job.name, 0)) > 0
+    }
+
+
 def of_cycle(report: CycleReport) -> dict[str, Any]:
     """The fields of the line of one cycle: how good its plan is, what it does, who waits for what, and seconds."""
     kinds = Counter(type(one) for one in report.decisions)
     moved = sum(isinstance(one, Evict) and bool(one.to) for one in report.decisions)
-    placed = report.plan.of_jobs(report.problem)
-    row = {name: j for j, name in enumerate(report.index.jobs)}
-    pending = {
-        job.name: left
-        for job in report.index.members
-        if (left := job.pending - (int(placed[row[job.name]]) if job.name in row else 0)) > 0
-    }
-    reasons = Counter(report.reasons[name].code if name in report.reasons else "Unknown" for name in pending)
+    pending = waiting(report)
+    reasons = Counter(code for code, _ in pending.values())
     given = certificate(report)
     fields = {
         "result": given["status"],
@@ -82,7 +86,7 @@ def of_cycle(report: CycleReport) -> dict[str, Any]:
         "nominated": kinds[Nominate],
         "evicted": kinds[Evict] - moved,
         "moved": moved,
-        "pending": sum(pending.values()),
+        "pending": sum(pods for _, pods in pending.values()),
         "waiting": dict(reasons.most_common()),
         "problems": len(report.snapshot.problems),
         "notes": list(report.notes[:FIRST]),

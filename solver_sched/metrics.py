@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from solver_sched.actions.decide import Bind
 from solver_sched.actions.evict import Evict
 from solver_sched.document import certificate
+from solver_sched.logs import waiting
 
 if TYPE_CHECKING:
     from solver_sched.cycle import CycleReport
@@ -79,6 +80,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._latest = _Latest()
+        self._counts = True
         registry.register(self._latest)
         self._cycle_seconds = Histogram(
             "solver_sched_cycle_seconds", "From the snapshot to the last bind.", buckets=SECONDS, registry=registry
@@ -176,7 +178,8 @@ class Metrics:
         series["volcano_pod_preemption_victims"][()] = len(evictions)
         self._preemptions.inc(len({one.beneficiary for one in evictions}))
         self._attempts.labels("unschedulable").inc(sum(series["solver_sched_pending_pods"].values()))
-        self._latest.cycle = series
+        if self._counts:
+            self._latest.cycle = series
 
     def cycle_failed(self) -> None:
         """A cycle has ended without a plan."""
@@ -209,8 +212,9 @@ class Metrics:
         self._relists.labels(kind, reason).inc()
 
     def leader(self, leads: bool) -> None:
-        """Fits `Leader.on_change`. Who leads no more knows nothing of the plan that counts."""
+        """Fits `Leader.on_change`. A plan of one that leads no more, be it one just being made, does not count."""
         self._leader.set(leads)
+        self._counts = leads
         if not leads:
             self._latest.cycle = {}
 
@@ -248,18 +252,15 @@ def _levels(report: CycleReport, series: Series) -> None:
 
 
 def _groups(report: CycleReport, evictions: Sequence[Evict], series: Series) -> None:
-    placed = dict(zip(report.index.jobs, report.plan.of_jobs(report.problem).tolist(), strict=True))
     change = Count([one.pod_group for one in report.decisions if type(one) is Bind])
     change.subtract([one.pod_group for one in evictions if not one.to])  # a pod that moves runs on elsewhere
     groups: Count[str] = Count()
     pods: Count[str] = Count()
+    for reason, count in waiting(report).values():
+        groups[reason] += 1
+        pods[reason] += count
     lacking: list[tuple[int, str]] = []
     for job in report.index.members:
-        pending = job.pending - placed.get(job.name, 0)
-        if pending > 0:
-            reason = report.reasons[job.name].code if job.name in report.reasons else "Unknown"
-            groups[reason] += 1
-            pods[reason] += pending
         lacks = job.minimum - job.ready - change[job.name]
         if lacks > 0 and (job.pending or job.ready):
             lacking.append((lacks, job.name))

@@ -7,6 +7,7 @@ is slow holds up nobody, and when there are too many the oldest is hung up on, s
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import sys
 import threading
@@ -19,7 +20,7 @@ from ipaddress import ip_address
 from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from solver_sched.errors import ConfigError
 
@@ -114,35 +115,35 @@ def host_and_port(flag: str, address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in bare and bare == host):
-        raise ConfigError(f"--{flag} {address!r}: must be host:port, [IPv6]:port or :port, the port at most 65535")
+        raise ConfigError(f"{flag} {address!r}: must be host:port, [IPv6]:port or :port, the port at most 65535")
     return bare, int(port)
 
 
-def loopback(flag: str, address: str) -> None:
-    """Raises ConfigError unless `address` can be reached from its own machine (or pod) only."""
-    host, _ = host_and_port(flag, address)
+def _inside(host: str) -> bool:
+    """Whether `host` is a name of this machine (or pod) for itself."""
     try:
-        inside = host == "localhost" or ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
-        inside = False
-    if not inside:
-        raise ConfigError(
-            f"--{flag} {address!r}: must be on 127.0.0.1, [::1] or localhost; what is served there names every pod"
-        )
+        return False
 
 
 class Server:
     """Serves `pages` on `address` from construction to `close`. `flag`: whose value the address is, for errors.
+    `loopback`: for this machine (or pod) alone.
 
-    Raises ConfigError where the address cannot be served on.
+    Raises ConfigError where the address cannot be served on, or can be reached from elsewhere though `loopback` is set.
     """
 
-    def __init__(self, flag: str, address: str, pages: Pages) -> None:
+    def __init__(self, flag: str, address: str, pages: Pages, *, loopback: bool = False) -> None:
         host, port = host_and_port(flag, address)
+        if loopback and not _inside(host):
+            raise ConfigError(
+                f"{flag} {address!r}: must be on 127.0.0.1, [::1] or localhost; what is served there names every pod"
+            )
         try:
-            self._listener = _Listener(host, port, pages)
+            self._listener = _Listener(host, port, pages, loopback)
         except OSError as wrong:
-            raise ConfigError(f"--{flag} {address!r}: {wrong.strerror or wrong}") from None
+            raise ConfigError(f"{flag} {address!r}: {wrong.strerror or wrong}") from None
         self._thread = threading.Thread(
             target=self._listener.serve_forever, kwargs={"poll_interval": 0.2}, name=flag, daemon=True
         )
@@ -172,8 +173,8 @@ class Server:
 class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
-        self.pages = pages
+    def __init__(self, host: str, port: int, pages: Pages, loopback: bool) -> None:
+        self.pages, self.loopback = pages, loopback
         self._open: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         if not host:
@@ -235,15 +236,20 @@ class _Request(BaseHTTPRequestHandler):
     server: _Listener
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        page = self.server.pages.get(url.path)
+        where, _, query = self.path.partition("?")
+        host = re.sub(r":\d*$", "", self.headers.get("Host", "localhost")).strip("[]")
+        if self.server.loopback and not _inside(host):
+            # a web page whose name was pointed at this machine, so that it may read the answer (DNS rebinding)
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return
+        page = self.server.pages.get(where)
         if page is None:
             self.send_error(HTTPStatus.NOT_FOUND, f"Not Found: there are {', '.join(self.server.pages)}")
             return
         try:
-            answer = page(parse_qs(url.query, keep_blank_values=True), self.headers.get("Accept", ""))
+            answer = page(parse_qs(query, keep_blank_values=True), self.headers.get("Accept", ""))
         except Exception:  # the edge of a thread: a page that fails must say so to its reader
-            log.exception("a page failed", extra={"path": url.path})
+            log.exception("a page failed", extra={"path": where})
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         self.send_response(answer.status)

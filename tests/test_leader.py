@@ -1,29 +1,37 @@
 """Never two leaders: elections on a scripted server in simulated time, where every delay and loss is chosen.
 
 One candidate runs at a time: it gives way where it sends a request or waits, and goes on when the simulated clock says.
+At the end two elections on a real API server, in real time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
 import logging
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver_sched.cluster.api import Lost, Refused, Unsent
+from solver_sched.cluster.api import Api, Lost, Refused, Unsent
 from solver_sched.errors import ConfigError
-from solver_sched.leader import JITTER, Alone, Durations, Leader
+from solver_sched.leader import AGENT, JITTER, Alone, Durations, Leader, boot_time
+from tests.controlplane.cluster import StatusError
+from tests.controlplane.controlplane import ControlPlane
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 DEFAULT = Durations()
@@ -225,7 +233,7 @@ class Candidate:
         self.releasing = True
 
 
-@contextmanager
+@contextlib.contextmanager
 def world(trips: Callable[[str], Trip] = lambda _: Trip(), ticks: bool = True) -> Iterator[World]:
     made = World(trips, ticks)
     try:
@@ -521,7 +529,7 @@ lives = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(lives, min_size=2, max_size=4), st.integers(0, 2**32), st.sampled_from([0.1, 1.0, 3.0, 8.0]))
 def test_never_two_may_send_whatever_is_slow_lost_or_stopped(some: list[Life], seed: int, slow: float) -> None:
     """100 s of trouble, 60 s without: no two at any moment, and one at the end unless all have been released."""
@@ -550,3 +558,146 @@ def test_never_two_may_send_whatever_is_slow_lost_or_stopped(some: list[Life], s
         w.run(160)
         if any(life.release is None for life in some):
             assert w.leader()
+
+
+CANDIDATE = """
+import signal, sys, time
+from pathlib import Path
+from solver_sched.cluster.api import Api
+from solver_sched.leader import AGENT, Leader, boot_time
+
+leader = Leader(Api.load(Path(sys.argv[1]), agent=AGENT), "lock", "default", sys.argv[2])
+ends = []
+signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
+leader.start()
+with open(sys.argv[3], "w") as out:
+    while not ends:
+        before = boot_time()
+        print(before, int(leader.may_send()), file=out, flush=True)
+        time.sleep(0.01)
+leader.stop()
+"""
+
+
+class Process:
+    """A candidate in a process of its own, which asks every 10 ms whether it may send and writes down the answer with
+    the time before it asked, on the clock that all processes of a machine share.
+    """
+
+    def __init__(self, control_plane: ControlPlane, name: str, folder: Path) -> None:
+        self.answers = folder / name
+        kubeconfig = str(control_plane.cluster.kubeconfig)
+        self.process = subprocess.Popen([sys.executable, "-c", CANDIDATE, kubeconfig, name, str(self.answers)])
+
+    def asked(self) -> list[tuple[float, bool]]:
+        lines = self.answers.read_text().split("\n")[:-1] if self.answers.exists() else []
+        return [(float(at), may == "1") for at, may in (line.split() for line in lines)]
+
+    def led(self) -> list[float]:
+        return [at for at, may in self.asked() if may]
+
+    def wait_for_lead(self, seconds: float, after: float = 0.0) -> float:
+        """When it led first after `after`."""
+        for _ in range(int(seconds * 20)):
+            for at in self.led():
+                if at > after:
+                    return at
+            time.sleep(0.05)
+        raise TimeoutError(f"no lead within {seconds} s")
+
+
+def test_a_stopped_leader_is_followed_within_20_s_and_knows_it_at_once(
+    start_control_plane: Callable[..., ControlPlane], tmp_path: Path
+) -> None:
+    """a leads, is stopped past its lease and goes on, while b leads. Then b ends, and a need not wait for its lease."""
+    plane = start_control_plane(components=[])
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str) -> Process:
+            one = Process(plane, name, tmp_path)
+            stack.callback(one.process.wait)
+            stack.callback(one.process.kill)
+            return one
+
+        a = start("a")
+        a.wait_for_lead(20)
+        b = start("b")
+        time.sleep(4)  # b has seen that a holds the lease
+        stopped = boot_time()
+        a.process.send_signal(signal.SIGSTOP)
+        begins = b.wait_for_lead(25)
+        assert begins - stopped <= 20
+        resumed = boot_time()
+        a.process.send_signal(signal.SIGCONT)
+        time.sleep(5)
+        after = [may for at, may in a.asked() if at >= resumed]
+        assert len(after) > 50
+        assert not any(after)
+        assert max(a.led()) <= stopped
+        assert max(b.led()) >= resumed + 4
+        ended = boot_time()
+        b.process.terminate()
+        assert b.process.wait(10) == 0
+        assert a.wait_for_lead(5, after=ended) - ended <= JITTER * 2 + 1
+        lease = plane.cluster.get("Lease", "lock", api_version="coordination.k8s.io/v1", namespace="default")
+        assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("a", 2)
+
+
+def role(name: str, *rules: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """A service account and what it may do, in the namespace that it is applied to."""
+    rbac = "rbac.authorization.k8s.io"
+    reference = {"apiGroup": rbac, "kind": "Role", "name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name}, "rules": list(rules)},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": reference,
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        },
+    ]
+
+
+def test_with_no_more_rights_than_it_says_it_leads_and_a_deleted_lease_comes_back(
+    start_control_plane: Callable[..., ControlPlane], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real server refuses a service account without rights; with create, and get and update of its one Lease, it
+    leads. The Lease is deleted: the next renewal makes another one, in a new term.
+    """
+    plane = start_control_plane(components=[])
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    plane.cluster.apply(*role("candidate"), namespace="default")
+    where = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lock"
+    with plane.account("candidate", "default") as account:
+        api = Api.load(account.kubeconfig, agent=AGENT)
+    one, told = Leader(api, "lock", "default", durations=Durations(retry=0.5)), list[bool]()
+    one.on_change(told.append)
+    one.attempt()
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.message.startswith("may not use its lease")
+    assert 'cannot get resource "leases"' in vars(record)["error"]
+    allowed = (
+        {**leases, "verbs": ["create"]},
+        {**leases, "verbs": ["get", "update"], "resourceNames": ["lock"]},
+    )
+    plane.cluster.apply(*role("candidate", *allowed), namespace="default")
+    one.start()
+    assert one.wait_for_lead(threading.Event())
+    first = plane.cluster.request("GET", where)
+    assert first["metadata"]["managedFields"][0]["manager"] == "solver-sched"
+    plane.cluster.request("DELETE", where)
+
+    def comes_back() -> bool:
+        with contextlib.suppress(StatusError):
+            found = plane.cluster.request("GET", where)
+            return bool(found["spec"]["holderIdentity"] == one.identity and one.term == 2)
+        return False
+
+    plane.cluster.wait_for(comes_back, 10, "the lease is there again")
+    assert not one.may_send(1)
+    one.stop()
+    assert told == [True, False, True, False]
+    spec = plane.cluster.request("GET", where)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)

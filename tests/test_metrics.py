@@ -155,10 +155,14 @@ def test_what_is_gone_takes_its_series_with_it(report: CycleReport) -> None:
     metrics.leader(True)
     assert any('queue_name="research"' in name for name in scraped(metrics))
     metrics.leader(False)
+    metrics.observe_cycle(report)  # the lead was lost while this one was planned
     seen = scraped(metrics)
     assert seen["solver_sched_leader"] == 0
     assert not any("queue_name=" in name or "level=" in name for name in seen)
-    assert seen["solver_sched_cycle_seconds_count"] == 2
+    assert seen["solver_sched_cycle_seconds_count"] == 3
+    metrics.leader(True)
+    metrics.observe_cycle(report)
+    assert any("queue_name=" in name for name in scraped(metrics))
 
 
 def test_only_those_that_lack_most_have_a_series_of_their_own() -> None:
