@@ -378,7 +378,8 @@ def test_a_queue_without_a_state_is_open_and_one_of_kube_batch_has_none() -> Non
     with writing() as (server, cache, writer, _):
         server.put(QUEUE, VOLCANO)
         server.put(other, KUBE_BATCH)
-        cache.see(QUEUE), cache.see(other)
+        cache.see(QUEUE)
+        cache.see(other)
         writer.want([QueueStatus(name, {"pending": 1, "inqueue": 2}, {"state": "Open"}) for name in "qr"])
         assert writer.drain(5)
         assert server.objects[QUEUE]["status"] == {"pending": 1, "inqueue": 2, "state": "Open"}
