@@ -133,7 +133,7 @@ class Shown:
         for one in self.groups:
             group, reason = one.group, self._report.reasons.get(one.group.key)
             members = self._members[group.key]
-            if reason is not None and members.ready < max(1, group.min_member):
+            if reason is not None and reason.code != "Nominated" and members.ready < max(1, group.min_member):
                 note = _gang(members, reason)
                 yield Event(Ref.of(group), UNSCHEDULABLE, "Scheduling", note, "Warning", about=reason.code)
             elif members.ready >= max(1, group.min_member) and group.dialect in _QUEUES and group.phase in NOT_STARTED:

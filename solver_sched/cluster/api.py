@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+import yaml
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -142,7 +143,7 @@ class Api:
             else:
                 file = None if kubeconfig is None else str(kubeconfig)
                 config.load_kube_config(file, context, settings, persist_config=False)
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as wrong:
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as wrong:
             source = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "~/.kube/config")
             raise InputError(" ".join(str(wrong).split()), source=source) from None
         if master:

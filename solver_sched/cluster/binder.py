@@ -30,6 +30,7 @@ from typing import Protocol
 import msgspec
 
 from solver_sched.cluster.api import Api, ApiError, Lost, Refused, Unsent
+from solver_sched.cluster.dialects import DIALECTS
 from solver_sched.cluster.events import Event, Events, Ref
 from solver_sched.cluster.evictor import Eviction, Evictions, Evictor, Result, Told, Victims
 from solver_sched.cluster.kinds import POD, path
@@ -99,6 +100,8 @@ class _Admit:
     tries: int = 0
 
 
+ADMITTED = tuple(version for dialect in DIALECTS if dialect.queue for version in dialect.versions)
+"""Dialects in which a group is let in: those with queues. Elsewhere the phase is another's, or there is none."""
 TRIES = 8
 """Of a nomination or admission, which a later cycle repeats if need be."""
 
@@ -178,7 +181,9 @@ class Binder:
         self.lane.put([wish])
 
     def admit(self, group: PodGroup) -> None:
-        """Set the phase Inqueue; nothing if that is on its way."""
+        """Set the phase Inqueue; nothing if that is on its way, or if groups of the dialect have no such phase."""
+        if group.dialect not in ADMITTED:
+            return
         with self._lock:
             known = group.key in self._admissions
             self._admissions.add(group.key)

@@ -117,7 +117,7 @@ class Events:
         key = (event.regarding, event.reason, event.about or event.note)
         with self._lock:
             series = self._series.get(key)
-            if series is None or now - series.last > SERIES_SECONDS:
+            if series is None or (now - series.last > SERIES_SECONDS and not series.queued):
                 series = self._series[key] = _Series(event, self._name(event, now), now, now)
             else:
                 series.event, series.last, series.count = event, now, series.count + 1

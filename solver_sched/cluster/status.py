@@ -100,7 +100,9 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Memory:
-    """What is wanted of one object, and what was done. `seen`: the cache's text when `text` was answered to a patch."""
+    """What is wanted of one object, and what was done. `seen`: the cache's text when `text` was answered to a patch.
+    `stale`: the server has something newer than the cache.
+    """
 
     wanted: Wanted
     settled: Wanted | None = None
@@ -109,6 +111,7 @@ class _Memory:
     at: float = 0.0
     tries: int = 0
     queued: bool = False
+    stale: bool = False
 
 
 class StatusWriter:
@@ -192,7 +195,7 @@ class StatusWriter:
                     self._told(key[0], False)
         with self._lock:
             if wait is None:
-                memory.tries = 0
+                memory.tries, memory.stale = 0, False
                 if good:
                     memory.settled = wanted
                 if memory.wanted != wanted and good:
@@ -207,13 +210,15 @@ class StatusWriter:
         return None if hurry or left <= 0 else left
 
     def _again(self, memory: _Memory, wrong: ApiError) -> float | None:
+        """The seconds after which to try again, None = not at all."""
         memory.tries += 1
+        least = None
         if isinstance(wrong, Refused):
-            stale, busy = wrong.status == 409, wrong.status in (401, 408, 429) or wrong.status >= 500
-            if not (stale or busy) or memory.tries >= TRIES:
+            memory.stale = wrong.status == 409
+            if not (memory.stale or wrong.status in (401, 408, 429) or wrong.status >= 500):
                 return None
-            return backoff(memory.tries, wrong.retry_after)
-        return backoff(memory.tries) if memory.tries < TRIES else None
+            least = wrong.retry_after
+        return backoff(memory.tries, least) if memory.tries < TRIES else None
 
     # -- pods ----------------------------------------------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class StatusWriter:
         pod, version = wanted.pod, self._cache.version(wanted.pod)
         known = isinstance(memory.settled, PodStatus)
         there: Mapping[str, Any] = {}
-        if memory.tries or not version or not (known or pod.created > self._began):
+        if memory.stale or not version or not (known or pod.created > self._began):
             now = read_pod(self._api, pod)
             if now is None or now.node or now.ending:
                 return None
@@ -259,7 +264,7 @@ class StatusWriter:
             return None  # gone, or implied: nobody is there to be told
         text = memory.text if memory.text is not None and memory.seen == raw else raw
         kind, version, namespace, name = _address(wanted, raw)
-        if memory.tries:
+        if memory.stale:
             text = self._api.request("GET", path(kind, version, namespace, name))
         found: Json = msgspec.json.decode(text)
         native = version in NATIVE

@@ -396,6 +396,13 @@ def test_a_group_is_admitted_with_or_without_a_status_subresource(whole: bool) -
         assert book.lines == ["Admit ok", "Admit ok"]
 
 
+def test_a_group_of_a_dialect_without_admission_keeps_its_phase() -> None:
+    with binding() as (server, book, binder):
+        binder.admit(PodGroup("ns", "g", "scheduling.x-k8s.io/v1alpha1"))
+        assert binder.drain(1)
+        assert (server.requests, book.lines) == ([], [])
+
+
 def test_a_status_subresource_that_appears_later_is_found() -> None:
     """The definition was replaced by one with the subresource: there a patch of the whole object drops the status."""
     base = f"/apis/{VOLCANO}/namespaces/ns/podgroups"
