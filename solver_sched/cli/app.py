@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from solver_sched.cli import planning, policy, traces
+from solver_sched.cli import capture, listing, planning, policy, traces
 from solver_sched.cli.errors import Commands
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app.command(
     epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
 )(planning.plan)
 app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
+app.command(epilog="Example: solver-sched snapshot --context prod -o prod.json")(capture.snapshot)
+app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
+app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
 app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
 app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
 app.add_typer(policy.app, name="policy", epilog="Example: solver-sched policy check volcano-scheduler.conf")
@@ -47,7 +50,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Decide what runs where in a Kubernetes cluster, by solving: from dumps of its objects to a verified plan."""
+    """Decide what runs where in a Kubernetes cluster, by solving: objects in, live or dumped, a verified plan out."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
