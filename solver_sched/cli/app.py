@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 from solver_sched.cli import capture, listing, planning, policy, traces
 from solver_sched.cli.errors import Commands
 
+PLUGIN = "kubectl solver-sched"
 app = typer.Typer(
     cls=Commands,
     help="A batch scheduler for Kubernetes that decides by solving.",
@@ -57,7 +59,29 @@ def root(
 
 def main() -> None:
     """Entry point of the `solver-sched` script."""
+    _open_streams()
+    app()
+
+
+def plugin() -> None:
+    """Entry point of `kubectl-solver_sched`, which kubectl runs as `kubectl solver-sched`: in a file's name underscores
+    stand for the dashes of a command (kubectl pkg/cmd/plugin).
+    """
+    _open_streams()
+    app(prog_name=PLUGIN)
+
+
+def complete() -> None:
+    """Entry point of `kubectl_complete-solver_sched`: kubectl asks it for what may follow the arguments, one a line
+    (kubectl pkg/cmd/plugin, plugin_completion.go). The last argument is the word that is being typed, perhaps empty.
+    """
+    words = ["solver-sched", *sys.argv[1:]]
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = shlex.join(words), str(len(words) - 1)
+    os.environ["_SOLVER_SCHED_COMPLETE"] = "complete_bash"
+    app(complete_var="_SOLVER_SCHED_COMPLETE")
+
+
+def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller: `<&-`, `>&-`
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # kept open
-    app()
