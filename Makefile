@@ -1,7 +1,8 @@
 # `make demo` and `make test` set up all they need: a virtual environment from the lock, and this package in it.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types layers test-only slow quick reference bench bench-properties lock wheel clean
+.PHONY: help demo test lint format types layers test-only slow cluster quick reference control-plane bench \
+	bench-properties lock wheel clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -46,17 +47,23 @@ types: $(READY) ## mypy --strict
 layers: $(READY) ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-test-only: $(READY) reference ## pytest alone; PYTEST_ARGS="-k name" narrows it
+test-only: $(READY) reference control-plane ## pytest alone; PYTEST_ARGS="-k name" narrows it
 	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow"
 
-slow: $(READY) reference ## the tests that are not in `make test`: many more random clusters (some ten minutes)
+slow: $(READY) reference control-plane ## the tests that are not in `make test`: many more random clusters (minutes)
 	$(BIN)/pytest $(PYTEST_ARGS) -m slow
 
-quick: $(READY) ## pytest without the reference solver
-	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow and not minizinc"
+cluster: $(READY) control-plane ## the tests on a real control plane alone
+	$(BIN)/pytest $(PYTEST_ARGS) -m "cluster and not slow"
+
+quick: $(READY) ## pytest without the reference solver and the control plane
+	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow and not minizinc and not cluster"
 
 reference: ## the reference solver that tests compare with: MiniZinc
 	@.ci/reference-solver
+
+control-plane: $(READY) ## the control plane that cluster tests run: etcd, API server, controllers (built once, minutes)
+	@$(BIN)/python -m tests.controlplane.binaries
 
 bench-properties: $(READY) ## 2,000 random clusters against greedy, verifier and reference; rewrites benchmarks/properties.md
 	$(BIN)/python -m benchmarks.properties > benchmarks/properties.md
