@@ -43,7 +43,7 @@ def configured() -> bool:
 
 def in_pod() -> bool:
     """Whether nothing but the pod that this runs in says which cluster is meant."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG")
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
 
 
 def _kubeconfigs() -> list[str]:
