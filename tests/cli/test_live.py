@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +18,13 @@ from typer.testing import CliRunner
 from solver_sched.cli.app import app
 from solver_sched.cluster.sources import load_snapshot
 from solver_sched.snapshot import load
+from tests.controlplane.binaries import binary
+from tests.controlplane.cluster import Cluster, gang
+from tests.controlplane.controlplane import ROOT, ControlPlane
 from tests.lister import Json, Lister, kubeconfig
 
 DIALECT = "scheduling.volcano.sh/v1beta1"
+RBAC = "rbac.authorization.k8s.io/v1"
 SECRET = "hunter2"
 
 
@@ -201,3 +208,67 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     (line,) = result.stderr.splitlines()
     assert line.startswith("solver-sched: cluster: cannot be read: ")
     assert "Connection refused" in line
+
+
+def test_on_a_real_server_a_user_with_few_rights_reads_what_he_may(
+    cluster: Cluster, control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """Nodes and pods, but no group: one line for each kind that is served, none for those that are not."""
+    cluster.nodes(1, {"cpu": 4})
+    cluster.apply(*gang("g", 2, {"cpu": 1}), namespace=namespace)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}}
+    cluster.apply(account, namespace=namespace)
+    viewer = control_plane.account("viewer", namespace)
+    may = {"apiGroups": [""], "resources": ["nodes", "pods", "namespaces"], "verbs": ["list"]}
+    role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": f"few-{namespace}"}, "rules": [may]}
+    binding = {
+        "apiVersion": RBAC,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"few-{namespace}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"few-{namespace}"},
+        "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}],
+    }
+    cluster.apply(role, binding)
+    file = tmp_path / "snapshot.json"
+
+    def done() -> Any:
+        """The server learns of a binding a moment after it is made."""
+        result = run("snapshot", "--kubeconfig", str(viewer.kubeconfig), "-o", str(file))
+        return result if result.exit_code == 0 and load(file.read_bytes()).pods else None
+
+    result = cluster.wait_for(done, 10, "the pods are read")
+    *warnings, summary = result.stderr.splitlines()
+    assert summary.startswith("solver-sched: 1 node, 2 pods, 0 pod groups")
+    refused = {line.partition("verb list on ")[2].partition(" is not granted")[0] for line in warnings}
+    assert {"podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh", "jobs.batch"} <= refused
+    assert not refused & {"nodes", "pods", "namespaces", "jobs.batch.volcano.sh", "podgroups.scheduling.x-k8s.io"}
+    assert len(warnings) == len(refused)
+
+
+def test_kubectl_runs_and_completes_the_plugin(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """The two scripts on PATH, as an installation puts them there."""
+    cluster.nodes(1, {"cpu": 4})
+    cluster.apply(*gang("g", 2, {"cpu": 1}), namespace=namespace)
+    for name, entry in (("kubectl-solver_sched", "plugin"), ("kubectl_complete-solver_sched", "complete")):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nfrom solver_sched.cli import {entry}\n{entry}()\n")
+        script.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def kubectl(*arguments: str) -> str:
+        command = [str(binary("kubectl")), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    listed = kubectl("solver-sched", "job", "list", "-n", namespace, "--scheduler-name", "solver-sched")
+    assert listed.split()[:9] == ["NAME", "QUEUE", "PRIORITY", "PHASE", "MIN", "RUNNING", "PENDING", "AGE", "POSITION"]
+    assert listed.split()[9] == "g"
+    planned = json.loads(kubectl("solver-sched", "plan", *GREEDY))
+    assert {row["pod"] for row in planned["decisions"] if row["kind"] == "Bind"} == {
+        f"{namespace}/g-0",
+        f"{namespace}/g-1",
+    }
+    assert "list" in kubectl("__complete", "solver-sched", "queue", "").splitlines()
