@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,10 +188,10 @@ class Api:
         """`request` of something that is safe to ask for again."""
         return self.request("GET", path, query=query, timeout=timeout, retries=4)
 
-    def lines(self, path: str, query: Mapping[str, str | int], *, silence: float) -> Iterator[bytes]:
-        """The lines of an endless answer (a watch), until the server ends it. A last half line is not given.
+    def watch(self, path: str, query: Mapping[str, str | int], *, silence: float) -> Stream:
+        """An endless answer. `silence`: seconds without a byte after which the connection counts as dead.
 
-        `silence`: seconds without a byte after which the connection counts as dead. Raises Refused, Unsent or Lost.
+        Raises Refused, Unsent or Lost.
         """
         start = time.perf_counter()
         try:
@@ -205,23 +206,16 @@ class Api:
             )
         except HTTPError as wrong:
             raise self._failed("WATCH", wrong, start) from None
+        self._tell("WATCH", str(answer.status), start)
+        if answer.status < 300:
+            return Stream(answer)
         try:
-            self._tell("WATCH", str(answer.status), start)
-            if answer.status >= 300:
-                raise _refused(answer.status, answer.read(), answer.headers.get("Retry-After"))
-            rest: list[bytes] = []
-            for chunk in answer.stream(1 << 16):
-                *whole, last = chunk.split(b"\n")
-                if whole:
-                    yield b"".join([*rest, whole[0]])
-                    yield from whole[1:]
-                    rest = []
-                rest.append(last)
+            data = answer.read()
         except HTTPError as wrong:
             raise Lost(_said(wrong)) from None
         finally:
-            answer.close()
             answer.release_conn()
+        raise _refused(answer.status, data, answer.headers.get("Retry-After"))
 
     def close(self) -> None:
         """Drop all idle connections."""
@@ -250,6 +244,34 @@ class Api:
     def _tell(self, verb: str, code: str, start: float) -> None:
         if self.seen is not None:
             self.seen(verb, code, time.perf_counter() - start)
+
+
+class Stream:
+    """The lines of an endless answer, until the server ends it. A last half line is not given."""
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises Lost where the connection breaks or falls silent, and after `shut`."""
+        rest: list[bytes] = []
+        try:
+            for chunk in self._answer.stream(1 << 16):
+                *whole, last = chunk.split(b"\n")
+                if whole:
+                    yield b"".join([*rest, whole[0]])
+                    yield from whole[1:]
+                    rest = []
+                rest.append(last)
+        except (HTTPError, OSError, ValueError) as wrong:  # ValueError: shut while it was read
+            raise Lost(_said(wrong)) from None
+        finally:
+            self._answer.close()
+
+    def shut(self) -> None:
+        """End the iteration from another thread."""
+        with suppress(OSError, ValueError, HTTPError):
+            self._answer.shutdown()
 
 
 def _retry(times: int) -> Retry | bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -99,6 +99,11 @@ class Reader:
         self._map = msgspec.json.Decoder(dict[str, str])
         self._string: dict[str, str] = {}
 
+    @property
+    def size(self) -> int:
+        """How many parts it remembers."""
+        return len(self._labels) + len(self._string) + self._needs.size
+
     # Pods
 
     def pod(self, raw: Raw | bytes, hold: str = "") -> Pod | None:
@@ -132,7 +137,7 @@ class Reader:
             self._saw_conditions(status)
         if not (meta.uid or meta.resource_version):
             self._ephemeral_claims(spec, where, name)
-        owner = _controller(meta.owner_references)
+        owner = controller(meta.owner_references)
         limit, expected = self.jobs.get((where, owner.name), (0, 0)) if owner and owner.kind == "Job" else (0, 0)
         return Pod(
             namespace=self._shared(where),
@@ -177,7 +182,7 @@ class Reader:
         except ValueError:
             return
         if ran > 0:
-            owner = _controller(pod.metadata.owner_references)
+            owner = controller(pod.metadata.owner_references)
             said = f"{owner.kind}/{owner.name}" if owner else ""
             self.runs.setdefault(run_class(where, said, name, role), []).append(ran)
 
@@ -188,21 +193,12 @@ class Reader:
 
         Where a pod names groups in several ways, the first way that leads to an existing group counts.
         """
-        native = pod.spec.scheduling_group
-        ways = (
-            (native.pod_group_name if native is not None else None, NATIVE),
-            (annotations.get(GROUP_NAME), ANNOTATED),
-            (annotations.get(GROUP_NAME_TWIN), ANNOTATED),
-            (labels.get(GROUP_LABEL), LABELLED),
-        )
         first = ""
-        for name, versions in ways:
-            if name:
-                key = f"{where}/{name}"
-                version = self.dialects.get(key)
-                if version in versions:
-                    return key, version
-                first = first or key
+        for key, versions in named_groups(pod, where, labels, annotations):
+            version = self.dialects.get(key)
+            if version in versions:
+                return key, version
+            first = first or key
         if first:
             return first, ""
         for annotation in MIN_MEMBER:
@@ -224,8 +220,7 @@ class Reader:
         minimum = _integer(annotations[annotation], path)
         if minimum < 0:
             raise InputError(f"{minimum} is negative; must be 0 or more", field=path)
-        owner = _controller(pod.metadata.owner_references)
-        name = f"{owner.kind.lower()}-{owner.name}" if owner else f"pod-{pod.metadata.name}"
+        name = shadow_name(pod.metadata)
         with within("metadata.creationTimestamp"):
             made = wire.time(pod.metadata.creation_timestamp)
         queue = annotations.get(QUEUE_NAME) or self._queues.get(where) or DEFAULT_QUEUE
@@ -357,6 +352,27 @@ class Reader:
                     self.newest, self._newest_text = moment, timestamp
 
 
+def named_groups(
+    pod: wire.Pod, where: str, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The groups that a pod names, as "namespace/name", each with the apiVersions in which that way may find it."""
+    native = pod.spec.scheduling_group
+    for name, versions in (
+        (native.pod_group_name if native is not None else None, NATIVE),
+        (annotations.get(GROUP_NAME), ANNOTATED),
+        (annotations.get(GROUP_NAME_TWIN), ANNOTATED),
+        (labels.get(GROUP_LABEL), LABELLED),
+    ):
+        if name:
+            yield f"{where}/{name}", versions
+
+
+def shadow_name(meta: wire.Meta) -> str:
+    """The name of the group that pods of one controller are without a PodGroup."""
+    owner = controller(meta.owner_references)
+    return f"{owner.kind.lower()}-{owner.name}" if owner else f"pod-{meta.name}"
+
+
 def read_namespace(raw: Raw | bytes) -> tuple[Namespace, str]:
     """The namespace, and the queue that its annotation names or ""."""
     meta = decoded(_namespaces, raw).metadata
@@ -437,7 +453,8 @@ def _labels_of(meta: wire.Meta) -> Mapping[str, str]:
         return msgspec.json.decode(data, type=dict[str, str])
 
 
-def _controller(owners: list[wire.Owner] | None) -> wire.Owner | None:
+def controller(owners: list[wire.Owner] | None) -> wire.Owner | None:
+    """Who made the object: its controller, else its only owner."""
     if not owners:
         return None
     return next((owner for owner in owners if owner.controller), owners[0] if len(owners) == 1 else None)

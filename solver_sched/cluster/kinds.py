@@ -8,7 +8,7 @@ from solver_sched.cluster.dialects import DIALECTS
 
 
 class Kind(Struct, frozen=True):
-    """One kind in one API family. `versions`: its apiVersions, the preferred one first; the first that is served is read.
+    """One kind in one API family. `versions`: its apiVersions, the preferred one first; the first served one is read.
 
     `built_in`: every API server has it, so that a server without it has not started yet.
     """

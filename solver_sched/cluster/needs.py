@@ -44,6 +44,11 @@ class NeedsReader:
         self._by_text: dict[object, Needs] = {}
         self._by_value: dict[Needs, Needs] = {}
 
+    @property
+    def size(self) -> int:
+        """How many different texts it has understood."""
+        return len(self._by_text)
+
     def of(self, pod: wire.Pod, namespace: str, name: str, labels: Mapping[str, str]) -> Needs:
         """The needs of `pod`. Raises InputError with the field."""
         key = _key(pod, namespace, name, labels)

@@ -22,7 +22,7 @@ from solver_sched.cluster import admission, decode, volumes, wire
 from solver_sched.cluster.admission import RULE_KINDS
 from solver_sched.cluster.conditions import Condition, last_written
 from solver_sched.cluster.decode import DEFAULT_QUEUE, HOLD, Reader
-from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS
+from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS, first_counts
 from solver_sched.cluster.documents import Document, document, documents, unpacked
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue, VolumeClaim
 from solver_sched.cluster.run_times import medians
@@ -428,11 +428,10 @@ class _Load:
     def _one_of(self, kind: str, source: str, first: _V, second: _V) -> _V:
         """Which of two objects of one name counts."""
         if isinstance(first, PodGroup) and isinstance(second, PodGroup) and first.dialect != second.dialect:
-            kept, other = sorted((first, second), key=lambda group: _RANK.get(group.dialect, len(_RANK)))
-            if BY_VERSION.get(kept.dialect) is not BY_VERSION.get(other.dialect):
-                message = f"is given as {other.dialect} too: the one of {kept.dialect} is used"
-                self._problem(source, message, f"{kind} {_key(second)}")
-            return kept
+            is_first, complaint = first_counts(first.dialect, second.dialect)
+            if complaint:
+                self._problem(source, complaint, f"{kind} {_key(second)}")
+            return first if is_first else second
         self._problem(source, "is given twice and differs: the first one is used", f"{kind} {_key(second)}")
         return first
 
@@ -559,7 +558,6 @@ _API_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Kind -> the API groups in which it is the kind we mean."""
 
-_RANK = {version: rank for rank, version in enumerate(v for dialect in DIALECTS for v in dialect.versions)}
 _CLUSTER_SCOPED = frozenset(
     {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "PriorityClass", "Queue", "RuntimeClass"}
 )

@@ -39,8 +39,11 @@ def text(raw: Raw) -> bytes:
     return b"" if data in (b"null", b"{}", b"[]") else data
 
 
-class Wire(Struct, gc=False):
-    """Base: values that live only while one object is read, too short for the cycle collector to matter."""
+class Wire(Struct, gc=False, omit_defaults=True):
+    """Base: values that live only while one object is read, too short for the cycle collector to matter.
+
+    Encoded again, they are the same object without all that nobody here reads.
+    """
 
 
 class Head(Wire):
@@ -273,6 +276,7 @@ class PodSpec(Wire, rename="camel"):
 
 
 class PodStatus(Wire, rename="camel"):
+    reason: str | None = None
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", ""] | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None

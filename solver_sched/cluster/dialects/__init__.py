@@ -19,3 +19,17 @@ ANNOTATED: tuple[str, ...] = volcano.DIALECT.versions + kube_batch.DIALECT.versi
 
 LABELLED: tuple[str, ...] = coscheduling.DIALECT.versions
 NATIVE: tuple[str, ...] = native.DIALECT.versions
+
+_RANK = {version: rank for rank, version in enumerate(v for dialect in DIALECTS for v in dialect.versions)}
+
+
+def rank(version: str) -> int:
+    """Which family counts where several hold an object of one name: the lowest."""
+    return _RANK.get(version, len(_RANK))
+
+
+def first_counts(first: str, second: str) -> tuple[bool, str]:
+    """Of two groups of one name in these versions, whether the first one counts; and a complaint or ""."""
+    kept, other = sorted((first, second), key=rank)
+    same = BY_VERSION.get(kept) is BY_VERSION.get(other)
+    return kept == first, "" if same else f"is given as {other} too: the one of {kept} is used"
