@@ -22,12 +22,14 @@ class Lister:
     """Serves `objects`, and of kinds that are not built in only those of apiVersions in `objects` or `served`.
 
     `page`: most items that one answer holds, whatever `limit` says. `refusals`: path and query -> the status that
-    answers it. `instead`: what answers everything. `asked`: path and query of each request, in order.
+    answers it. `expired`: path and query -> how often it is still answered by 410. `instead`: what answers everything.
+    `asked`: path and query of each request, in order.
     """
 
     def __init__(self, objects: Iterable[Mapping[str, Any]] = (), served: Iterable[str] = (), page: int = 500) -> None:
         self.page = page
         self.refusals: dict[str, int] = {}
+        self.expired: dict[str, int] = {}
         self.instead: tuple[int, Json | bytes] | None = None
         self.asked: list[str] = []
         given = [dict(one) for one in objects]
@@ -80,6 +82,9 @@ class Lister:
         query = {name: values[0] for name, values in parse_qs(split.query).items()}
         if self.instead is not None:
             return self.instead
+        if self.expired.get(target):
+            self.expired[target] -= 1
+            return self.refused(410, split.path)
         if target in self.refusals:
             return self.refused(self.refusals[target], split.path)
         if split.path in self.versions:

@@ -7,27 +7,26 @@ too old for waits, with a reason, and binds nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw
 
 from solver_sched.cluster.api import Api, ApiError, Refused
-from solver_sched.cluster.kinds import KINDS, Kind, base, path
+from solver_sched.cluster.kinds import KINDS, Kind
 from solver_sched.cluster.sources import Listed
+from solver_sched.cluster.watch import pages, served
 from solver_sched.errors import InputError
 from solver_sched.snapshot import InputProblem
 
-_T = TypeVar("_T")
-
 SOURCE = "cluster"
 """Stands for the file name in problems."""
-PAGE = 500
 THREADS = 4
+TRIES = 3
+"""Lists of one kind. A token lasts five minutes, so that a second one that expires is a fault."""
 RULES: tuple[Kind, ...] = (
     Kind("LimitRange", ("v1",), "limitranges", True),
     Kind("RuntimeClass", ("node.k8s.io/v1",), "runtimeclasses", False),
@@ -67,90 +66,50 @@ def namespace_of(kubeconfig: Path | None = None, context: str | None = None) -> 
 
 
 def listed(api: Api, kinds: Sequence[Kind] = KINDS) -> list[Listed]:
-    """All objects of all kinds that the server serves, in the order of `kinds`; a kind that may not be listed is
-    a problem in its place. Raises InputError where the server gives no answer, or none that can be used.
+    """All objects of all kinds that the server serves, in the order of `kinds`. A kind that may not be listed, or a
+    built-in one that is not there, is a problem in its place; a CRD that is not installed is none.
+
+    Raises InputError where the server gives no answer, or none that can be used.
     """
     pool = ThreadPoolExecutor(THREADS, "list")
     try:
-        return [one for one in pool.map(partial(_first_served, api), kinds) if one is not None]
+        return [one for one in pool.map(partial(_listed, api), kinds) if one is not None]
     except ApiError as wrong:
         raise InputError(f"cannot be read: {wrong}", source=SOURCE) from None
+    except msgspec.MsgspecError as wrong:
+        raise InputError(f"cannot be read: it does not answer as Kubernetes does: {wrong}", source=SOURCE) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _first_served(api: Api, kind: Kind) -> Listed | None:
-    for version in kind.versions:
-        try:
-            return Listed(SOURCE, kind.kind, version, _all(api, path(kind, version)))
-        except Refused as refused:
-            if refused.status == 404:
-                continue
-            if refused.status != 403:
-                raise
-            # the server asks for rights before it looks whether there is such a kind
-            if _served(api, kind, version):
-                return Listed(SOURCE, kind.kind, version, (), (_forbidden(kind, version, refused),))
-    return None
-
-
-def _served(api: Api, kind: Kind, version: str) -> bool:
-    """Asked of discovery, which everybody who is logged in may read (ClusterRole system:discovery)."""
+def _listed(api: Api, kind: Kind) -> Listed | None:
+    # Discovery comes first: of a kind that it does not serve a server says "forbidden" to those without rights.
+    version = served(api, kind)
+    if not version:
+        wanted = kind.versions[0]
+        missing = InputProblem(SOURCE, kind.kind, "", f"{kind.plural} of {wanted} are not served: none of them is read")
+        return Listed(SOURCE, kind.kind, wanted, (), (missing,)) if kind.built_in else None
     try:
-        found = _decoded(api.get(base(version)), _Resources, base(version))
+        return Listed(SOURCE, kind.kind, version, _all(api, kind, version))
     except Refused as refused:
-        return refused.status != 404
-    return any(one.name == kind.plural for one in found.resources)
+        if refused.status != 403:
+            raise
+        return Listed(SOURCE, kind.kind, version, (), (_forbidden(kind, version, refused),))
+
+
+def _all(api: Api, kind: Kind, version: str) -> list[Raw]:
+    """Every object of a list, which starts over where its next page has expired."""
+    for _ in range(TRIES - 1):
+        try:
+            return [raw for items, _ in pages(api, kind, version) for raw in items]
+        except Refused as refused:
+            if refused.status != 410:
+                raise
+    return [raw for items, _ in pages(api, kind, version) for raw in items]
 
 
 def _forbidden(kind: Kind, version: str, refused: Refused) -> InputProblem:
     group = version.rpartition("/")[0]
     resource = f"{kind.plural}.{group}" if group else kind.plural
-    said = f" ({refused.message})" if refused.message else ""
+    said = f" ({' '.join(refused.message.split())[:300]})" if refused.message else ""
     return InputProblem(SOURCE, kind.kind, "", f"verb list on {resource} is not granted: none of them is read{said}")
-
-
-def _all(api: Api, where: str) -> list[Raw]:
-    """Every object of a list. A list whose next page has expired is read once more, in one piece, which cannot expire
-    (client-go tools/pager/pager.go).
-    """
-    items: list[Raw] = []
-    query: Mapping[str, str | int] = {"limit": PAGE}
-    while True:
-        try:
-            page = _decoded(api.get(where, query), _Page, where)
-        except Refused as refused:
-            if refused.status != 410 or "continue" not in query:
-                raise
-            items, query = [], {}
-            continue
-        items += page.items or ()
-        if not page.metadata.proceed:
-            return items
-        query = {"limit": PAGE, "continue": page.metadata.proceed}
-
-
-class _PageMeta(Struct):
-    proceed: str = field(name="continue", default="")
-
-
-class _Page(Struct):
-    """`items` is null where a server has none."""
-
-    items: list[Raw] | None
-    metadata: _PageMeta = field(default_factory=_PageMeta)
-
-
-class _Resource(Struct):
-    name: str
-
-
-class _Resources(Struct):
-    resources: list[_Resource]
-
-
-def _decoded(data: bytes, shape: type[_T], where: str) -> _T:
-    try:
-        return msgspec.json.decode(data, type=shape)
-    except msgspec.MsgspecError as wrong:
-        raise InputError(f"GET {where} is not answered as Kubernetes does: {wrong}", source=SOURCE) from None

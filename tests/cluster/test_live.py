@@ -87,15 +87,19 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
     assert asked == [f"/api/v1/pods?limit=500{more}" for more in ("", "&continue=2", "&continue=4")]
 
 
-def test_a_list_whose_token_expires_starts_over_in_one_piece(tmp_path: Path) -> None:
-    """The third page is too old: what the first two gave is forgotten, not doubled."""
+def test_a_list_whose_token_expires_starts_over(tmp_path: Path) -> None:
+    """The third page is too old: what the first two gave is forgotten, not doubled. Three times in a row is a fault."""
+    third = "/api/v1/pods?limit=500&continue=4"
     with Lister([pod(f"p{i}") for i in range(5)], page=2) as lister:
-        lister.refusals["/api/v1/pods?limit=500&continue=4"] = 410
-        pods = next(one for one in listed(Api.load(kubeconfig(tmp_path / "config", lister.url))) if one.kind == "Pod")
-        asked = [line for line in lister.asked if "/pods" in line]
-    assert [json.loads(bytes(raw))["metadata"]["name"] for raw in pods.items] == ["p0", "p1", "p2", "p3", "p4"]
-    assert pods.problems == ()
-    assert asked == [*(f"/api/v1/pods?limit=500{more}" for more in ("", "&continue=2", "&continue=4")), "/api/v1/pods"]
+        lister.expired[third] = 1
+        api = Api.load(kubeconfig(tmp_path / "config", lister.url))
+        pods = next(one for one in listed(api) if one.kind == "Pod")
+        assert [json.loads(bytes(raw))["metadata"]["name"] for raw in pods.items] == ["p0", "p1", "p2", "p3", "p4"]
+        assert pods.problems == ()
+        assert lister.asked.count("/api/v1/pods?limit=500") == 2
+        lister.expired[third] = 3
+        with pytest.raises(InputError, match=r"^cluster: cannot be read: 410 Expired"):
+            listed(api)
 
 
 def test_the_first_served_version_of_a_family_is_read(tmp_path: Path) -> None:
@@ -121,6 +125,19 @@ def test_kinds_that_are_not_served_are_no_problem(served: tuple[str, ...], tmp_p
     assert (snapshot.groups, snapshot.problems) == ((), ())
 
 
+def test_a_built_in_kind_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """A server older than PodDisruptionBudgets of policy/v1, or something that is no Kubernetes at all."""
+    with Lister([node()]) as lister:
+        del lister.versions["/apis/policy/v1"], lister.lists["/apis/policy/v1/poddisruptionbudgets"]
+        snapshot = read(lister, tmp_path)
+        lister.instead = (200, {})
+        nothing = read(lister, tmp_path)
+    (problem,) = snapshot.problems
+    message = "poddisruptionbudgets of policy/v1 are not served: none of them is read"
+    assert str(problem) == f"cluster: PodDisruptionBudget: {message}"
+    assert len(nothing.problems) == sum(kind.built_in for kind in KINDS)
+
+
 def test_a_kind_that_may_not_be_listed_is_one_line_and_the_rest_goes_on(tmp_path: Path) -> None:
     with Lister([node(), pod("a"), group("g")]) as lister:
         lister.refusals["/apis/scheduling.volcano.sh/v1beta1/podgroups?limit=500"] = 403
@@ -137,8 +154,8 @@ def test_a_kind_that_may_not_be_listed_is_one_line_and_the_rest_goes_on(tmp_path
     ("answer", "message"),
     [
         ((401, {"reason": "Unauthorized", "message": "Unauthorized"}), "cannot be read: 401 Unauthorized"),
-        ((200, b"<html>log in</html>"), "is not answered as Kubernetes does"),
-        ((200, {"items": {}}), "is not answered as Kubernetes does"),
+        ((200, b"<html>log in</html>"), "does not answer as Kubernetes does"),
+        ((200, {"resources": {}}), "does not answer as Kubernetes does"),
     ],
 )
 def test_an_answer_that_is_no_list_is_one_line(answer: tuple[int, Json | bytes], message: str, tmp_path: Path) -> None:
