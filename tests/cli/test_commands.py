@@ -28,7 +28,7 @@ PROBLEM = InputProblem("a.yaml", "Pod ml/x", "spec.containers", "is missing")
 
 
 def run(*arguments: str, stdin: str | None = None) -> Any:
-    return CliRunner().invoke(app, list(arguments), input=stdin)
+    return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="solver-sched")
 
 
 def refused(*arguments: str, code: int = 2) -> str:
