@@ -43,7 +43,7 @@ _V = TypeVar("_V", bound=Struct)
 
 class Listed(NamedTuple):
     """Objects of one kind and apiVersion as an API server lists them, without saying either of each. `problems`: what
-    kept some of them from being listed.
+    kept some of them from being listed. Workloads are not expanded: their controllers are there, and make the pods.
     """
 
     source: str
@@ -139,6 +139,7 @@ class _Load:
         self.problems: list[InputProblem] = []
         self.ignored: Counter[str] = Counter()
         self.earlier: list[Snapshot] = []
+        self.listed_workloads: list[Raw] = []
         self._kinds = msgspec.json.Decoder(wire.Kind)
 
     # Texts
@@ -158,6 +159,9 @@ class _Load:
 
     def _listed(self, given: Listed) -> None:
         self.problems.extend(given.problems)
+        if given.kind in WORKLOAD_KINDS:
+            self.listed_workloads += given.items
+            return
         for raw in given.items:
             self._sort(given.kind, given.version, raw, given.source)
 
@@ -396,9 +400,9 @@ class _Load:
 
     def _jobs(self) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
         """What Jobs say of the run time of their pods; a mistake in one is told where its pods are made."""
-        for one in self.by_kind.get("Job", ()):
+        for raw in (*self.listed_workloads, *(one.raw for one in self.by_kind.get("Job", ()))):
             with suppress(InputError):
-                yield decode.read_job(one.raw)
+                yield decode.read_job(raw)
 
     def _scheduler_names(self) -> tuple[str, ...]:
         if self.scheduler_names is not None:
