@@ -25,7 +25,6 @@ from solver_sched.cli.options import (
     OutputForm,
     PolicyName,
     SchedulerNames,
-    WhatIf,
 )
 from solver_sched.cli.output import answer
 from solver_sched.cli.planning import checked_policy
@@ -53,7 +52,6 @@ def list_queues(
     example: Example = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    what_if: WhatIf = False,
     policy: PolicyName = None,
     output: OutputForm = Output.table,
     no_headers: NoHeaders = False,
@@ -69,7 +67,7 @@ def list_queues(
     from solver_sched.report.lists import queue_table
 
     checked = checked_policy(policy, lenient)
-    inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if))
+    inputs = chosen(filename, example, Cluster(kubeconfig, context))
     snapshot, _ = _read(inputs, scheduler_name, now)
     problem, index, rules, _ = open_cycle(snapshot, checked)
     rows = queue_rows(snapshot, problem, index, rules)
@@ -86,7 +84,6 @@ def list_jobs(
     example: Example = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    what_if: WhatIf = False,
     namespace: Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces; of files that is so without -n.")
@@ -106,7 +103,7 @@ def list_jobs(
     from solver_sched.report.lists import job_table
 
     checked = checked_policy(policy, lenient)
-    inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
+    inputs = chosen(filename, example, Cluster(kubeconfig, context), namespace)
     snapshot, conditions = _read(inputs, scheduler_name, now)
     where = None if all_namespaces else inputs.namespace
     rows = [row for row in job_rows(snapshot, checked, conditions) if where in (None, row["namespace"])]

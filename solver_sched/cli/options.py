@@ -56,7 +56,7 @@ Files = Annotated[
         "--filename",
         "-f",
         metavar="PATH",
-        help="Objects to plan for: a file, a folder, a dumped snapshot, or - for stdin. Repeatable.",
+        help="Objects to read: a file, a folder, a dumped snapshot, or - for stdin. Repeatable.",
         show_default="the live cluster",
     ),
 ]
@@ -87,7 +87,7 @@ Namespace = Annotated[
         show_default="the context's; of files: default",
     ),
 ]
-Example = Annotated[bool, typer.Option("--example", help="Plan the shipped example cluster.")]
+Example = Annotated[bool, typer.Option("--example", help="Read the shipped example cluster.")]
 PolicyName = Annotated[
     str | None,
     typer.Option("--policy", metavar="NAME|FILE", help="A shipped policy or a scheduler.conf.", show_default="default"),

@@ -62,7 +62,8 @@ def plan(
 ) -> None:
     """Plan what should run where, now: which gangs start, on which nodes, how good that is, and why the rest waits.
 
-    Without -f the live cluster is read that kubectl would talk to. Nothing is ever written to it.
+    Without -f the live cluster is read, the one that kubectl would talk to; nothing is written to it.
+
     Exit code 0 with a plan, also where single objects had mistakes; 1 if --evaluate finds a broken rule; 2 if nothing
     is left to plan.
     """
