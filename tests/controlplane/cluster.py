@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -53,7 +54,8 @@ class Watch:
 
     def stop(self) -> None:
         """End the iteration of another thread."""
-        self.answer.shutdown()
+        with suppress(RuntimeError, ValueError):  # it has ended
+            self.answer.shutdown()
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         authority = None if self.authority is None else str(self.authority)
-        self.pool = urllib3.PoolManager(maxsize=16, block=True, ca_certs=authority, retries=False)
+        self.pool = urllib3.PoolManager(maxsize=32, block=True, ca_certs=authority, retries=False)
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +88,7 @@ class Cluster:
         body: object = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         query: Mapping[str, str | int] | None = None,
     ) -> Any:
         """The decoded answer; StatusError if the server refuses. `body` may be bytes, or a value to encode as JSON."""
@@ -94,8 +97,8 @@ class Cluster:
             method,
             f"{self.url}{path}?{urlencode(query or {})}",
             body=data,
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
-            timeout=30,
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type, "Accept": accept},
+            timeout=120,
         )
         if answer.status >= 400:
             raise StatusError(answer.status, answer.data)
@@ -241,17 +244,18 @@ class Cluster:
         return done.stdout
 
 
-def pod(name: str, have: Mapping[str, Any] | None = None, **more: Any) -> Object:
-    """A pod of one container that asks for `have`. `annotations` and `labels` go to its metadata, the rest to its
-    spec.
-    """
+def pod(name: str, ask: Mapping[str, Any] | None = None, **more: Any) -> Object:
+    """A pod of one container that requests `ask`; `more` goes to its spec, but for the fields that metadata has."""
     metadata = {key: more.pop(key) for key in ("annotations", "labels", "namespace", "ownerReferences") if key in more}
-    container = {"name": "main", "image": "registry.example/main", "resources": {"requests": dict(have or {})}}
-    spec = {"containers": [container], "schedulerName": "solver-sched"} | more
+    requests = dict(ask or {})
+    limits = {name: quantity for name, quantity in requests.items() if "/" in name}  # devices cannot be overcommitted
+    resources = {"requests": requests, "limits": limits}
+    container = {"name": "main", "image": "registry.example/main", "resources": resources}
+    spec = {"containers": [container], "restartPolicy": "Never", "schedulerName": "solver-sched"} | more
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name} | metadata, "spec": spec}
 
 
-def gang(name: str, size: int, have: Mapping[str, Any], minimum: int | None = None, **more: Any) -> list[Object]:
+def gang(name: str, size: int, ask: Mapping[str, Any], minimum: int | None = None, **more: Any) -> list[Object]:
     """A PodGroup (scheduling.volcano.sh) and its pods `name-0` ..; the minimum is all of them if none is given."""
     queue = {"queue": more.pop("queue")} if "queue" in more else {}
     group = {
@@ -261,7 +265,7 @@ def gang(name: str, size: int, have: Mapping[str, Any], minimum: int | None = No
         "spec": {"minMember": size if minimum is None else minimum} | queue,
     }
     annotations = {"scheduling.k8s.io/group-name": name} | more.pop("annotations", {})
-    return [group, *(pod(f"{name}-{i}", have, annotations=annotations, **more) for i in range(size))]
+    return [group, *(pod(f"{name}-{i}", ask, annotations=annotations, **more) for i in range(size))]
 
 
 def named(objects: Iterable[Object]) -> dict[str, Object]:

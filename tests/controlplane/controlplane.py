@@ -79,7 +79,7 @@ class ControlPlane:
         runtime_config: Sequence[str] = ("api/beta=true",),
     ) -> None:
         """`folder` holds data, logs and credentials. `components`, beside etcd and kube-apiserver: any of
-        kube-controller-manager, kube-scheduler, kubelet (kubelet.py) and kwok. `feature_gates` go to all of them.
+        kube-controller-manager, kube-scheduler and kubelet (kubelet.py). `feature_gates` go to all of them.
         """
         self.folder = folder
         self.components = components
@@ -205,11 +205,13 @@ class ControlPlane:
                 f"--secure-port={self.ports['api']}",
                 "--cert-dir=certs",
                 "--service-account-issuer=https://kubernetes.default.svc",
-                f"--service-account-key-file={self._key()}",
-                f"--service-account-signing-key-file={self._key()}",
+                # The key that it makes for its certificate signs the tokens of service accounts as well.
+                "--service-account-key-file=certs/apiserver.key",
+                "--service-account-signing-key-file=certs/apiserver.key",
                 "--authorization-mode=Node,RBAC",
                 "--token-auth-file=tokens.csv",
                 "--service-cluster-ip-range=10.0.0.0/24",
+                "--delete-collection-workers=8",
                 f"--disable-admission-plugins={','.join(ADMISSION_OFF)}",
                 f"--runtime-config={self.runtime_config}",
                 *gates,
@@ -230,7 +232,7 @@ class ControlPlane:
                 *own_port,
                 f"--controllers={','.join(CONTROLLERS)}",
                 "--use-service-account-credentials=false",
-                f"--service-account-private-key-file={self._key()}",
+                f"--service-account-private-key-file={self.folder / 'certs' / 'apiserver.key'}",
                 f"--root-ca-file={self.authority}",
                 # Nobody sends heartbeats: a node is what its object says until a test says otherwise.
                 "--node-monitor-grace-period=24h",
@@ -239,21 +241,11 @@ class ControlPlane:
             self.start(name, [binaries.binary(name), *arguments])
         elif name == "kube-scheduler":
             self.start(name, [binaries.binary(name), kubeconfig, *own_port, *gates])
-        elif name == "kwok":
-            config = [f"--config={HERE / 'kwok.yaml'}", "--manage-all-nodes=true", "--node-lease-duration-seconds=0"]
-            self.start(name, [binaries.binary(name), kubeconfig, *config])
         elif name == "kubelet":
             command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.kubelet", self.url, self.authority]
             self.start(name, command, env=os.environ | {"PYTHONPATH": str(ROOT), "KUBELET_TOKEN": self.token})
         else:
             raise ValueError(f"there is no component {name}")
-
-    def _key(self) -> Path:
-        """The key that signs the tokens of service accounts."""
-        key = self.folder / "service-accounts.key"
-        if not key.exists():
-            subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key], check=True)
-        return key
 
     def _wait_until_ready(self, seconds: float = 60) -> None:
         context = create_default_context()

@@ -1,4 +1,4 @@
-"""A loopback HTTP proxy in front of the API server that makes its network, and itself, unreliable on purpose.
+"""A loopback HTTP proxy in front of the API server, for JSON, that makes it and its network unreliable on purpose.
 
 What it does to a request is drawn from the seed, the request's method and path, and how often that one came before: the
 same request meets the same fault whatever else goes on. It keeps a log of all that passed and of all that it did.
@@ -30,7 +30,7 @@ TOLD = re.compile(r"/(binding|eviction)$")
 REFUSALS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # two of the same rates are counted apart
 class Faults:
     """How often what happens: a share of requests or, in the last block, of watch events. At most one per request."""
 
@@ -92,6 +92,9 @@ class Faults:
             if drawn < 0:
                 return fault
         return None
+
+
+QUIET = Faults()
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self.thread.join()
         self.listener.close()
         self.drop()
@@ -257,50 +260,61 @@ class Proxy:
         url = urlsplit(target)
         watch = method == "GET" and "watch=" in url.query and parse_qs(url.query)["watch"][0] in ("1", "true")
         named = not watch and "resourceVersion" not in url.query and "limit" not in url.query
-        faults = next((f for f in self.faults if re.search(f.where, url.path)), None)
-        fault, rng = None, self.rng(method, url.path, watch)
-        if faults is not None and self.left(faults):
-            fault = faults.draw(rng, method, watch, named)
-            self.count(faults, fault)
-        status: int | None = None
-        ended_by = fault
+        faults = next((f for f in self.faults if re.search(f.where, url.path)), QUIET)
+        rng = self.rng(method, url.path, watch)
+        fault = faults.draw(rng, method, watch, named) if self.left(faults) else None
+        self.count(faults, fault)
+
+        def log(status: int | None, fault: str | None) -> None:
+            """Before the client has its answer, so that whoever has seen the answer finds the entry."""
+            kept = body if TOLD.search(url.path) else b""
+            self.log.append(Exchange(began, time.time(), method, url.path, kept, status, fault))
+
+        if fault == "refused":
+            log(None, fault)
+            client.reset()
+            return False
+        if fault in ("conflict", "gone", "too_many", "error"):
+            log(None, fault)
+            client.peer.sendall(refusal({"conflict": 409, "gone": 410, "too_many": 429, "error": 500}[fault]))
+            return True
+        if fault == "stall":
+            time.sleep(faults.stall_seconds)
         try:
-            if fault == "refused":
-                client.reset()
-                return False
-            if fault in ("conflict", "gone", "too_many", "error"):
-                client.peer.sendall(refusal({"conflict": 409, "gone": 410, "too_many": 429, "error": 500}[fault]))
-                return True
-            if fault == "stall":
-                assert faults is not None
-                time.sleep(faults.stall_seconds)
             server.peer.sendall(head + body)
             answer = server.until(b"\r\n\r\n")
             status = int(answer[9:12])
-            if watch and status == 200:
-                client.peer.sendall(answer)
-                ended_by = self.relay(client, server, faults, rng) or fault
-                return False
-            content = server.body(answer) if status not in (204, 304) and method != "HEAD" else b""
-            if fault == "lost":
-                return False
-            if fault == "reset":
-                client.peer.sendall((answer + content)[: len(answer) + len(content) // 2])
-                client.reset()
-                return False
-            client.peer.sendall(refusal(500) if fault == "error_after" else answer + content)
-            return not (CLOSE.search(head) or CLOSE.search(answer))
-        finally:
-            kept = body if TOLD.search(url.path) else b""
-            self.log.append(Exchange(began, time.time(), method, url.path, kept, status, ended_by))
+            streams = watch and status == 200
+            empty = streams or status in (204, 304) or method == "HEAD"
+            content = b"" if empty else server.body(answer)
+        except OSError:
+            log(None, fault)
+            raise
+        if streams:
+            # The connection ends with the watch; said beforehand, so that the client does not use it once more.
+            client.peer.sendall(answer[:-2] + b"Connection: close\r\n\r\n")
+            ended_by: str | None = None
+            try:
+                ended_by = self.relay(client, server, faults, rng)
+            finally:
+                log(status, ended_by or fault)
+            return False
+        log(status, fault)
+        if fault == "lost":
+            return False
+        if fault == "reset":
+            client.peer.sendall((answer + content)[: len(answer) + len(content) // 2])
+            client.reset()
+            return False
+        client.peer.sendall(refusal(500) if fault == "error_after" else answer + content)
+        return not (CLOSE.search(head) or CLOSE.search(answer))
 
-    def relay(self, client: Wire, server: Wire, faults: Faults | None, rng: random.Random) -> str | None:
+    def relay(self, client: Wire, server: Wire, faults: Faults, rng: random.Random) -> str | None:
         """Pass on the events of a watch, each in a chunk of its own, until it ends; what ended it, if we did."""
-        until = None if faults is None or faults.cut_after is None else time.monotonic() + faults.cut_after
+        until = None if faults.cut_after is None else time.monotonic() + faults.cut_after
         rest = b""
         while True:
             if not ready(server, client, until):
-                assert faults is not None
                 self.count(faults, "cut_after")
                 if rng.random() < 0.5:
                     client.peer.sendall(frame(b""))
@@ -310,12 +324,9 @@ class Proxy:
             out = b""
             for line in lines:
                 event = frame(line + b"\n")
-                fault = None
-                if faults is not None and self.left(faults):
-                    fault = faults.draw_event(rng)
-                    self.count(faults, fault)
+                fault = faults.draw_event(rng) if self.left(faults) else None
+                self.count(faults, fault)
                 if fault == "delay":
-                    assert faults is not None
                     client.peer.sendall(out)
                     out = b""
                     time.sleep(faults.delay_seconds)

@@ -20,6 +20,7 @@ from tests.controlplane.cluster import Cluster, Object, StatusError, Watch
 from tests.controlplane.resources import Amounts, amounts, effective_requests
 
 ENDED = ("Succeeded", "Failed")
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,14 @@ class Recorder:
                     self.lost = f"watch of {kind}: {error}"
                     return
                 time.sleep(0.2)
-            except (urllib3.exceptions.HTTPError, OSError):
-                if not self.stopped.is_set():
-                    time.sleep(0.2)
+            except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+                # A watch that is stopped from another thread may end with any of them.
+                if self.stopped.is_set():
+                    return
+                if isinstance(error, ValueError):
+                    self.lost = f"watch of {kind}: {error}"
+                    return
+                time.sleep(0.2)
 
     def seen(self) -> list[Seen]:
         """Everything so far, in revision order; AssertionError if anything may be missing."""
@@ -161,16 +167,22 @@ class Recorder:
         return list(bound.values())
 
     def wait_for_rest(self, seconds: float = 5, within: float = 60) -> None:
-        """Return once no pod has changed for `seconds`; AssertionError if that is not so `within` seconds."""
+        """Return once no pod has changed for `seconds` and no change is on its way; AssertionError after `within`."""
         until = time.monotonic() + within
         began = time.time()
         while True:
             changed = self.pods[-1] if self.pods else None
             quiet_since = began if changed is None else max(began, changed.at)
-            if time.time() - quiet_since >= seconds:
+            if time.time() - quiet_since >= seconds and self.complete():
                 return
             assert time.monotonic() < until, f"no rest within {within} s; the last change was {changed}"
             time.sleep(0.1)
+
+    def complete(self) -> bool:
+        """Whether each pod was seen in the revision in which the server has it now."""
+        names = self.cluster.request("GET", "/api/v1/pods", accept=METADATA)["items"] or []  # null where there are none
+        there = {pod["metadata"]["uid"]: int(pod["metadata"]["resourceVersion"]) for pod in names}
+        return there == {uid: pod.revision for uid, pod in self.last().items() if pod.change != "DELETED"}
 
     # What should not have happened
 

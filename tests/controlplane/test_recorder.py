@@ -20,7 +20,7 @@ def test_an_over_commit_is_found(cluster: Cluster, namespace: str) -> None:
         cluster.bind("a", "node-0", namespace)
         assert recorder.overcommits(rejected=True) == []
         cluster.bind("b", "node-0", namespace)
-        cluster.wait_for(lambda: cluster.phases(namespace) == {"a": "Running", "b": "Failed"}, 10, "b is rejected")
+        cluster.wait_for(lambda: cluster.phases(namespace) == {"a": "Running", "b": "Failed"}, 30, "b is rejected")
         recorder.wait_for_rest(0.5)
         (over,) = recorder.overcommits(rejected=True)
         assert over == Overcommit(over.revision, "node-0", "cpu", used=5000, room=4000, pod=f"{namespace}/b")
@@ -35,9 +35,9 @@ def test_room_that_was_given_back_is_no_over_commit(cluster: Cluster, namespace:
         for name in ("a", "b"):
             cluster.create(pod(name, {"cpu": 1}), namespace=namespace)
             cluster.bind(name, "node-0", namespace)
-            cluster.wait_for(lambda: "Running" in cluster.phases(namespace).values(), 10, "it runs")
+            cluster.wait_for(lambda: "Running" in cluster.phases(namespace).values(), 30, "it runs")
             cluster.delete("Pod", name, namespace)
-            cluster.wait_for(lambda: cluster.phases(namespace) == {}, 10, "it is gone")
+            cluster.wait_for(lambda: cluster.phases(namespace) == {}, 30, "it is gone")
         recorder.wait_for_rest(0.5)
         assert len(recorder.binds()) == 2
         assert recorder.overcommits(rejected=True) == []
@@ -61,7 +61,7 @@ def test_a_gang_below_its_minimum_is_found(cluster: Cluster, namespace: str) -> 
         assert recorder.broken(minimums) == []
         assert recorder.seconds_to_bind(f"{namespace}/g", 2) >= 0.3
         cluster.delete("Pod", "g-0", namespace)
-        cluster.wait_for(lambda: len(cluster.phases(namespace)) == 2, 10, "g-0 is gone")
+        cluster.wait_for(lambda: len(cluster.phases(namespace)) == 2, 30, "g-0 is gone")
         recorder.wait_for_rest(0.3)
         assert recorder.broken(minimums) == [Gang(f"{namespace}/g", 1, 2)]
 
