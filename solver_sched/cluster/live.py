@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import msgspec
@@ -71,15 +71,13 @@ def listed(api: Api, kinds: Sequence[Kind] = KINDS) -> list[Listed]:
 
     Raises InputError where the server gives no answer, or none that can be used.
     """
-    pool = ThreadPoolExecutor(THREADS, "list")
     try:
-        return [one for one in pool.map(partial(_listed, api), kinds) if one is not None]
+        with ThreadPool(THREADS) as pool:  # of daemons: Ctrl-C does not wait for a server that hangs
+            return [one for one in pool.imap(partial(_listed, api), kinds) if one is not None]
     except ApiError as wrong:
         raise InputError(f"cannot be read: {wrong}", source=SOURCE) from None
     except msgspec.MsgspecError as wrong:
         raise InputError(f"cannot be read: it does not answer as Kubernetes does: {wrong}", source=SOURCE) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _listed(api: Api, kind: Kind) -> Listed | None:

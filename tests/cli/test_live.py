@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -208,6 +210,21 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     (line,) = result.stderr.splitlines()
     assert line.startswith("solver-sched: cluster: cannot be read: ")
     assert "Connection refused" in line
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(tmp_path: Path) -> None:
+    """It takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        file = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{hanging.getsockname()[1]}")
+        command = [sys.executable, "-m", "solver_sched.cli", "snapshot", "--kubeconfig", str(file)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        hanging.settimeout(20)
+        with hanging.accept()[0]:
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+    assert (out, err, process.returncode) == ("", "", 130)
+    assert time.monotonic() - began < 5
 
 
 def test_on_a_real_server_a_user_with_few_rights_reads_what_he_may(
