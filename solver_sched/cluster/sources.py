@@ -163,7 +163,7 @@ class _Load:
             self.listed_workloads += given.items
             return
         for raw in given.items:
-            self._sort(given.kind, given.version, raw, given.source)
+            self._sort(given.kind, given.version, raw, given.source, placed=True)
 
     def _path(self, path: Path) -> None:
         if not path.is_dir():
@@ -253,7 +253,8 @@ class _Load:
         else:
             self._sort(kind, own.api_version or implied.api_version or "", raw, source)
 
-    def _sort(self, kind: str, version: str, raw: Raw | bytes, source: str) -> None:
+    def _sort(self, kind: str, version: str, raw: Raw | bytes, source: str, *, placed: bool = False) -> None:
+        """`placed`: it has a namespace if its kind has any."""
         if kind in ("PodGroup", "Queue"):
             known = BY_VERSION.get(version)
             if known is None or (kind == "Queue" and known.queue is None):
@@ -267,7 +268,7 @@ class _Load:
         elif kind not in WORKLOAD_KINDS and version.rpartition("/")[0] not in _API_GROUPS.get(kind, ()):
             self.ignored[f"kind {kind}"] += 1
             return
-        if self.namespace != "default" and kind not in _CLUSTER_SCOPED:
+        if not placed and self.namespace != "default" and kind not in _CLUSTER_SCOPED:
             raw = _put_into(self.namespace, raw)
         self.by_kind[kind].append(_Object(source, raw, version))
 
