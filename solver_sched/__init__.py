@@ -37,7 +37,8 @@ def plan(
 
     `policy`: what `load_policy` takes or gives. `time_limit`: wall seconds, None = the policy's, or 5. `solver`:
     "optimal" or "greedy". `scheduler_names`: whose pods are decided on, None = the snapshot's, or solver-sched,
-    kube-batch and volcano. Raises PolicyError, and InputError where nothing is left to plan.
+    kube-batch and volcano. Raises PolicyError, InputError where nothing is left to plan, and ValueError for a `solver`
+    or `time_limit` that is none.
     """
     from msgspec.structs import replace
 
@@ -47,6 +48,8 @@ def plan(
 
     if solver not in ("optimal", "greedy"):
         raise ValueError(f"solver {solver!r}: must be optimal or greedy")
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise ValueError(f"time_limit {time_limit!r}: must be seconds above 0, or None for the policy's")
     checked = policy if isinstance(policy, Policy) else load_policy(policy)
     names = None if scheduler_names is None else tuple(scheduler_names)
     if isinstance(objects, Snapshot):

@@ -19,7 +19,8 @@ from solver_sched.quantity import format as format_quantity
 if TYPE_CHECKING:
     from solver_sched.cycle import CycleReport
     from solver_sched.model.effort import LevelResult
-    from solver_sched.problem.arrays import Ints
+    from solver_sched.plugins.rules import Rules
+    from solver_sched.problem.arrays import Index, Ints, Plan, Problem
     from solver_sched.snapshot import Snapshot
 
 HIDDEN = 1e-6
@@ -52,7 +53,7 @@ def plan_document(report: CycleReport) -> dict[str, Any]:
         },
         "decisions": [_decision(decision) for decision in report.decisions],
         "podGroups": _groups(report),
-        "queues": _queues(report),
+        "queues": queue_rows(report.problem, report.index, report.rules, report.plan),
         "reservations": [
             {"podGroup": one.job, "at": one.begins, "nodes": list(one.nodes)}
             for one in report.reservations
@@ -135,31 +136,30 @@ def _groups(report: CycleReport) -> list[dict[str, Any]]:
     return out
 
 
-def _queues(report: CycleReport) -> list[dict[str, Any]]:
+def queue_rows(problem: Problem, index: Index, rules: Rules, plan: Plan) -> list[dict[str, Any]]:
     """Deserved, allocated after the plan, requested, and the largest share of what is deserved (else of all)."""
-    problem, rules, plan = report.problem, report.rules, report.plan
     allocated = problem.after(plan).queue_used + plan.of_queues(problem)
     requested = problem.queue_used.copy()
     queue_of = problem.job_queue[problem.set_job]
     np.add.at(requested, queue_of, problem.set_count[:, None] * problem.request[problem.set_shape])
     out = []
-    for q, name in enumerate(report.index.queues):
+    for q, name in enumerate(index.queues):
         deserved = rules.deserved[q] if rules.deserved is not None else None
         out.append(
             {
                 "name": name,
                 "weight": int(problem.queue_weight[q]),
-                "deserved": _resources(report, deserved) if deserved is not None else {},
-                "allocated": _resources(report, allocated[q]),
-                "request": _resources(report, requested[q]),
-                "share": _share(report, allocated[q], deserved),
+                "deserved": _resources(index, deserved) if deserved is not None else {},
+                "allocated": _resources(index, allocated[q]),
+                "request": _resources(index, requested[q]),
+                "share": _share(problem, allocated[q], deserved),
             }
         )
     return out
 
 
-def _share(report: CycleReport, allocated: Ints, deserved: Ints | None) -> float:
-    problem, slots = report.problem, report.problem.slots
+def _share(problem: Problem, allocated: Ints, deserved: Ints | None) -> float:
+    slots = problem.slots
     ratios = [
         float(allocated[r]) / float(deserved[r] if deserved is not None and deserved[r] > 0 else problem.total[r])
         for r in range(len(allocated))
@@ -168,11 +168,11 @@ def _share(report: CycleReport, allocated: Ints, deserved: Ints | None) -> float
     return round(max(ratios, default=0.0), 4)
 
 
-def _resources(report: CycleReport, vector: Ints) -> dict[str, str]:
+def _resources(index: Index, vector: Ints) -> dict[str, str]:
     """Non-zero resources as canonical quantities."""
     return {
         name: format_quantity(name, int(amount))
-        for name, amount in zip(report.index.resources, vector, strict=True)
+        for name, amount in zip(index.resources, vector, strict=True)
         if amount and not name.startswith(RESERVED_PREFIX)
     }
 

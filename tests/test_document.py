@@ -145,6 +145,12 @@ def test_plan_gives_the_same_as_the_report() -> None:
     assert timeless(solver_sched.plan(small(), checked, 2.0)) == timeless(report(small()).as_dict())
 
 
+@pytest.mark.parametrize("seconds", [-1, 0, float("nan"), float("inf")])
+def test_a_time_limit_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match=f"^time_limit {seconds}: must be seconds above 0, or None for the policy's$"):
+        solver_sched.plan(small(), time_limit=seconds)
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(snapshots())
 def test_the_document_is_plain_json_and_adds_up(snapshot: Snapshot) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from solver_sched.cli.app import main
+from solver_sched.cli.app import complete, main, plugin
 
-__all__ = ["main"]
+__all__ = ["complete", "main", "plugin"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from solver_sched.cli import planning, policy, run, traces
+from solver_sched.cli import capture, listing, planning, policy, run, traces
 from solver_sched.cli.errors import Commands
 
+PLUGIN = "kubectl solver-sched"
 app = typer.Typer(
     cls=Commands,
     help="A batch scheduler for Kubernetes that decides by solving.",
@@ -24,6 +26,9 @@ app.command(
     epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
 )(planning.plan)
 app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
+app.command(epilog="Example: solver-sched snapshot --context prod -o prod.json")(capture.snapshot)
+app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
+app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
 app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
 app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
 app.command(
@@ -51,14 +56,36 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Decide what runs where in a Kubernetes cluster, by solving: from dumps of its objects to a verified plan."""
+    """Decide what runs where in a Kubernetes cluster, by solving: objects in, live or dumped, a verified plan out."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 def main() -> None:
     """Entry point of the `solver-sched` script."""
+    _open_streams()
+    app()
+
+
+def plugin() -> None:
+    """Entry point of `kubectl-solver_sched`, which kubectl runs as `kubectl solver-sched`: in a file's name underscores
+    stand for the dashes of a command (kubectl pkg/cmd/plugin).
+    """
+    _open_streams()
+    app(prog_name=PLUGIN)
+
+
+def complete() -> None:
+    """Entry point of `kubectl_complete-solver_sched`: kubectl asks it for what may follow the arguments, one a line
+    (kubectl pkg/cmd/plugin, plugin_completion.go). The last argument is the word that is being typed, perhaps empty.
+    """
+    words = ["solver-sched", *sys.argv[1:]]
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = shlex.join(words), str(len(words) - 1)
+    os.environ["_SOLVER_SCHED_COMPLETE"] = "complete_bash"
+    app(complete_var="_SOLVER_SCHED_COMPLETE")
+
+
+def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller: `<&-`, `>&-`
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # kept open
-    app()

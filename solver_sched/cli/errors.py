@@ -36,7 +36,7 @@ class Commands(TyperGroup):
     def main(
         self,
         args: Sequence[str] | None = None,
-        prog_name: str | None = None,  # noqa: ARG002
+        prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,  # noqa: ARG002
         windows_expand_args: bool = True,
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
         """Run, and exit with a code from the list above."""
         extra |= {"standalone_mode": False, "windows_expand_args": windows_expand_args}
         try:
-            code = super().main(args, "solver-sched", complete_var, **extra)
+            code = super().main(args, prog_name or "solver-sched", complete_var, **extra)
         except Exception as error:  # noqa: BLE001
             code = reported(error)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from solver_sched.cluster.documents import documents, unpacked
+from solver_sched.cluster.sources import STDIN
 from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,18 +34,15 @@ MOVING = "consolidate:"
 
 def read_plan(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Pod -> node of what is bound or nominated, and pod -> action ("" if not said) of what goes, from a Plan or from
-    {bindings, gone}. A pod that moves goes by the action `consolidate:NODE`.
+    {bindings, gone}, as JSON or YAML; of standard input where `path` is "-". A pod that moves goes by the action
+    `consolidate:NODE`.
 
     Raises InputError with file and field.
     """
-    try:
-        document = msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not JSON: {error}", source=str(path)) from None
-    except RecursionError:
-        raise InputError("not JSON: nested too deep", source=str(path)) from None
+    source = "stdin" if str(path) == STDIN else str(path)
+    document = _document(sys.stdin.buffer.read() if source == "stdin" else path.read_bytes(), source)
     if isinstance(document, dict) and "decisions" in document:
-        decisions = _typed(path, document, "decisions", list[_Decision])
+        decisions = _typed(source, document, "decisions", list[_Decision])
         bindings: dict[str, str] = {}
         for row, decision in enumerate(decisions):
             if decision.kind in ("Bind", "Nominate"):
@@ -53,14 +53,27 @@ def read_plan(path: Path) -> tuple[dict[str, str], dict[str, str]]:
                 elif decision.pod in bindings:
                     wrong = f"pod {decision.pod} is placed twice, on {bindings[decision.pod]} and {decision.node}"
                 if wrong:
-                    raise InputError(wrong, source=str(path), field=f"decisions[{row}]")
+                    raise InputError(wrong, source=source, field=f"decisions[{row}]")
                 bindings[decision.pod] = decision.node
         gone = [decision for decision in decisions if decision.kind == "Evict"]
         return bindings, {one.pod: f"{MOVING}{one.to}" if one.to else one.action for one in gone}
     if isinstance(document, dict) and "bindings" in document:
-        named = _typed(path, {"gone": [], **document}, "gone", list[str])
-        return _typed(path, document, "bindings"), dict.fromkeys(named, "")
-    raise InputError("must be a Plan (decisions) or a mapping with bindings (pod: node) and gone", source=str(path))
+        named = _typed(source, {"gone": [], **document}, "gone", list[str])
+        return _typed(source, document, "bindings"), dict.fromkeys(named, "")
+    raise InputError("must be a Plan (decisions) or a mapping with bindings (pod: node) and gone", source=source)
+
+
+def _document(data: bytes, source: str) -> Any:
+    """The one value that the text holds."""
+    try:
+        found = list(documents(unpacked(data)))
+    except InputError as wrong:
+        raise InputError(wrong.message, source=source) from None
+    if len(found) != 1:
+        raise InputError(f"{len(found)} documents: must be one plan", source=source)
+    if isinstance(found[0], InputError):
+        raise InputError(found[0].message, source=source)
+    return msgspec.json.decode(found[0].raw)
 
 
 class _Decision(msgspec.Struct):
@@ -71,11 +84,11 @@ class _Decision(msgspec.Struct):
     to: str = ""
 
 
-def _typed(path: Path, document: Mapping[str, Any], field: str, wanted: Any = dict[str, str]) -> Any:
+def _typed(source: str, document: Mapping[str, Any], field: str, wanted: Any = dict[str, str]) -> Any:
     try:
         return msgspec.convert(document[field], wanted)
     except msgspec.ValidationError as error:
-        raise InputError(str(error), source=str(path), field=field) from None
+        raise InputError(str(error), source=source, field=field) from None
 
 
 def judged(

@@ -56,11 +56,38 @@ Files = Annotated[
         "--filename",
         "-f",
         metavar="PATH",
-        help="Objects to plan for: a file, a folder, a dumped snapshot, or - for stdin. Repeatable.",
-        show_default=False,
+        help="Objects to read: a file, a folder, a dumped snapshot, or - for stdin. Repeatable.",
+        show_default="the live cluster",
     ),
 ]
-Example = Annotated[bool, typer.Option("--example", help="Plan the shipped example cluster.")]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Read the live cluster of this file.", show_default="as kubectl"),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", help="Read the live cluster of this context.", show_default="the current one"
+    ),
+]
+WhatIf = Annotated[
+    bool,
+    typer.Option(
+        "--what-if",
+        help="Put -f on top of the live cluster, as if it were applied; implied by --context and --kubeconfig.",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Of names and objects that say no namespace.",
+        show_default="the context's; of files: default",
+    ),
+]
+Example = Annotated[bool, typer.Option("--example", help="Read the shipped example cluster.")]
 PolicyName = Annotated[
     str | None,
     typer.Option("--policy", metavar="NAME|FILE", help="A shipped policy or a scheduler.conf.", show_default="default"),
@@ -76,6 +103,9 @@ TimeLimit = Annotated[
         show_default="the policy's, or 5s",
     ),
 ]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.", show_default="stdout")
+]
 OutputForm = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
 SchedulerNames = Annotated[
     list[str] | None,
@@ -88,7 +118,13 @@ SchedulerNames = Annotated[
 ]
 Now = Annotated[
     int | None,
-    typer.Option("--now", metavar="TIME", parser=instant, help="The present.", show_default="newest time in the input"),
+    typer.Option(
+        "--now",
+        metavar="TIME",
+        parser=instant,
+        help="The present.",
+        show_default="newest time in the files; of a live cluster: now",
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse input in which any object has a mistake.")]
 Lenient = Annotated[
@@ -102,7 +138,7 @@ EvaluateFile = Annotated[
     typer.Option(
         "--evaluate",
         metavar="FILE",
-        help="Judge this plan (JSON: a Plan, or {bindings, gone}) instead of making one.",
+        help="Judge this plan (JSON or YAML: a Plan, or {bindings, gone}; - for stdin) instead of making one.",
         show_default=False,
     ),
 ]

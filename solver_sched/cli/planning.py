@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import solver_sched
 from solver_sched.cli.errors import BAD_INPUT, NO, said
+from solver_sched.cli.inputs import Cluster, Inputs, chosen, opened, present, usable
 from solver_sched.cli.options import (
+    Context,
     EvaluateFile,
     Example,
     Files,
+    Kubeconfig,
     Lenient,
+    Namespace,
     Now,
     Output,
     OutputForm,
@@ -27,6 +29,7 @@ from solver_sched.cli.options import (
     SolverName,
     Strict,
     TimeLimit,
+    WhatIf,
 )
 from solver_sched.cli.output import answer
 from solver_sched.cli.progress import progress
@@ -37,12 +40,14 @@ if TYPE_CHECKING:
     from solver_sched.policy import Policy
     from solver_sched.snapshot import Snapshot
 
-EXAMPLE = "cluster.yaml"
-
 
 def plan(
     filename: Files = None,
     example: Example = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    what_if: WhatIf = False,
+    namespace: Namespace = None,
     policy: PolicyName = None,
     solver: SolverName = Solver.optimal,
     time_limit: TimeLimit = None,
@@ -57,13 +62,16 @@ def plan(
 ) -> None:
     """Plan what should run where, now: which gangs start, on which nodes, how good that is, and why the rest waits.
 
+    Without -f the live cluster is read, the one that kubectl would talk to; nothing is written to it.
+
     Exit code 0 with a plan, also where single objects had mistakes; 1 if --evaluate finds a broken rule; 2 if nothing
     is left to plan.
     """
-    chosen = _policy(policy, lenient)
-    snapshot = _snapshot(
-        filename, example, scheduler_name, now, strict=strict, solver=solver if evaluate is None else None
-    )
+    checked = checked_policy(policy, lenient)
+    inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
+    if "-" in inputs.paths and str(evaluate) == "-":
+        raise typer.BadParameter("standard input can be read only once", param_hint="--evaluate")
+    snapshot = _snapshot(inputs, scheduler_name, now, strict=strict, solver=solver if evaluate is None else None)
     if save_snapshot is not None:
         from solver_sched.snapshot import dump
 
@@ -73,12 +81,12 @@ def plan(
 
         bindings, gone = read_plan(evaluate)
         with progress("evaluating"):
-            result = judged(snapshot, chosen, bindings, gone)
+            result = judged(snapshot, checked, bindings, gone)
     else:
-        result = _planned(snapshot, chosen, solver, time_limit, seed)
+        result = _planned(snapshot, checked, solver, time_limit, seed)
     from solver_sched.report.tables import plan_blocks
 
-    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide, unmet=chosen.unmet()))
+    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide, unmet=checked.unmet()))
     if result.get("violations"):
         raise typer.Exit(NO)
 
@@ -87,6 +95,10 @@ def explain(
     name: Annotated[str, typer.Argument(metavar="NAMESPACE/PODGROUP", help="A pod group, or a pod without one.")],
     filename: Files = None,
     example: Example = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    what_if: WhatIf = False,
+    namespace: Namespace = None,
     policy: PolicyName = None,
     solver: SolverName = Solver.optimal,
     time_limit: TimeLimit = None,
@@ -104,9 +116,12 @@ def explain(
     """
     from solver_sched.report.explain import explain_blocks, record, unknown_group
 
-    chosen = _policy(policy, lenient)
-    snapshot = _snapshot(filename, example, scheduler_name, now, strict=strict, solver=solver)
-    result = _planned(snapshot, chosen, solver, time_limit, seed)
+    checked = checked_policy(policy, lenient)
+    inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
+    if inputs.namespace and "/" not in name:
+        name = f"{inputs.namespace}/{name}"
+    snapshot = _snapshot(inputs, scheduler_name, now, strict=strict, solver=solver)
+    result = _planned(snapshot, checked, solver, time_limit, seed)
     try:
         found = record(result, name)
     except KeyError:
@@ -118,7 +133,8 @@ def explain(
         raise typer.Exit(NO)
 
 
-def _policy(name: str | None, lenient: bool) -> Policy:
+def checked_policy(name: str | None, lenient: bool) -> Policy:
+    """The policy that --policy names, its warnings on stderr. Raises PolicyError."""
     from solver_sched.policy import load_policy
 
     policy = load_policy(name, lenient=lenient)
@@ -128,34 +144,20 @@ def _policy(name: str | None, lenient: bool) -> Policy:
 
 
 def _snapshot(
-    files: list[str] | None,
-    example: bool,
-    scheduler_names: list[str] | None,
-    now: int | None,
-    *,
-    strict: bool,
-    solver: Solver | None,
+    inputs: Inputs, scheduler_names: list[str] | None, now: int | None, *, strict: bool, solver: Solver | None
 ) -> Snapshot:
-    """What -f or --example name. Raises InputError where nothing is left to plan, with `strict` at any mistake."""
-    if not files and not example:
-        raise typer.BadParameter("nothing to plan for: give -f PATH (- for stdin), or --example", param_hint="-f")
     if solver is Solver.optimal:
         from solver_sched.model.process import warm_up
 
         warm_up()  # the solver's imports run beside the reading
     with ExitStack() as stack, progress("reading"):
-        paths: list[str | Path] = list(files or ())
-        if example:
-            shipped = resources.files("solver_sched") / "examples" / EXAMPLE
-            paths.append(stack.enter_context(resources.as_file(shipped)))
-        snapshot = solver_sched.load_snapshot(paths, now=now, scheduler_names=scheduler_names)
-    problems = snapshot.problems
-    empty = not (snapshot.nodes or snapshot.pods or snapshot.groups)
-    if problems and (strict or empty):
-        raise InputError(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""))
-    if empty:
-        raise InputError("nothing to plan: no node, pod or pod group in the input")
-    return snapshot
+        snapshot = solver_sched.load_snapshot(
+            opened(inputs, stack),
+            now=present(inputs, now),
+            scheduler_names=scheduler_names,
+            namespace=inputs.namespace or "default",
+        )
+    return usable(snapshot, strict=strict)
 
 
 def _planned(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from solver_sched.cli.options import OutputFile
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,11 +34,6 @@ class Load(StrEnum):
     pods = "pods"
     gangs = "gangs"
     victims = "victims"
-
-
-OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.", show_default="stdout")
-]
 
 
 def convert(

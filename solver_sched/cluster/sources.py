@@ -10,7 +10,7 @@ import gc
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from msgspec import Raw, Struct
 
 from solver_sched.cluster import admission, decode, volumes, wire
 from solver_sched.cluster.admission import RULE_KINDS
+from solver_sched.cluster.conditions import Condition, last_written
 from solver_sched.cluster.decode import DEFAULT_QUEUE, HOLD, Reader
 from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS, first_counts
 from solver_sched.cluster.documents import Document, document, documents, unpacked
@@ -40,29 +41,59 @@ _START = re.compile(rb'\{\s*"apiVersion":\s*"([\w./-]+)",\s*"kind":\s*"(\w+(?<!L
 _V = TypeVar("_V", bound=Struct)
 
 
+class Listed(NamedTuple):
+    """Objects of one kind and apiVersion as an API server lists them, without saying either of each. `problems`: what
+    kept some of them from being listed. Workloads are not expanded: their controllers are there, and make the pods.
+    """
+
+    source: str
+    kind: str
+    version: str
+    items: Sequence[Raw]
+    problems: tuple[InputProblem, ...] = ()
+
+
+Input = str | Path | Mapping[str, Any] | Listed
+"""A path of a file or folder, "-" for standard input, an object as a dict, or what a server lists."""
+
+
 def load_snapshot(
-    inputs: str | Path | Iterable[str | Path | Mapping[str, Any]],
+    inputs: Input | Iterable[Input],
     *,
     now: int | None = None,
     scheduler_names: Iterable[str] | None = None,
     strict: bool = False,
+    namespace: str = "default",
 ) -> Snapshot:
     """The snapshot that `inputs` describe: paths of files and folders, "-" for standard input, or objects as dicts.
 
     `now`: seconds since the epoch, default the newest time in the input. `scheduler_names`: whose pods are decided on.
+    `namespace`: of objects that name none.
     What cannot be used is left out and stands in `problems`, sorted; with `strict` the first one is raised.
     Raises InputError for a path that cannot be read.
     """
-    named = tuple(scheduler_names) if scheduler_names is not None else None
-    with _collector_paused():
-        load = _Load(named)
-        load.read([inputs] if isinstance(inputs, str | Path) else inputs)
-        snapshot = load.snapshot(now)
+    snapshot, _ = load_with_conditions(inputs, now=now, scheduler_names=scheduler_names, namespace=namespace)
     if strict and snapshot.problems:
         first, *others = snapshot.problems
         more = f" (and {len(others)} more)" if others else ""
         raise InputError(first.message + more, source=first.source, kind_and_name=first.object, field=first.field)
     return snapshot
+
+
+def load_with_conditions(
+    inputs: Input | Iterable[Input],
+    *,
+    now: int | None = None,
+    scheduler_names: Iterable[str] | None = None,
+    namespace: str = "default",
+) -> tuple[Snapshot, dict[str, Condition]]:
+    """`load_snapshot`, and the last written condition of each PodGroup that has any, by "namespace/name"."""
+    named = tuple(scheduler_names) if scheduler_names is not None else None
+    with _collector_paused():
+        load = _Load(named, namespace)
+        load.read([inputs] if isinstance(inputs, str | Path | Mapping | Listed) else inputs)
+        conditions = load.conditions()  # before `snapshot` uses the texts up
+        return load.snapshot(now), conditions
 
 
 def read_objects(
@@ -101,19 +132,23 @@ def _collector_paused() -> Iterator[None]:
 class _Load:
     """One load: texts sorted by kind first, because pods are read by what classes, namespaces and groups say."""
 
-    def __init__(self, scheduler_names: tuple[str, ...] | None) -> None:
+    def __init__(self, scheduler_names: tuple[str, ...] | None, namespace: str = "default") -> None:
         self.scheduler_names = scheduler_names
+        self.namespace = namespace
         self.by_kind: dict[str, list[_Object]] = defaultdict(list)
         self.problems: list[InputProblem] = []
         self.ignored: Counter[str] = Counter()
         self.earlier: list[Snapshot] = []
+        self.listed_workloads: list[Raw] = []
         self._kinds = msgspec.json.Decoder(wire.Kind)
 
     # Texts
 
-    def read(self, inputs: Iterable[str | Path | Mapping[str, Any]]) -> None:
+    def read(self, inputs: Iterable[Input]) -> None:
         for number, given in enumerate(inputs):
-            if isinstance(given, Mapping):
+            if isinstance(given, Listed):
+                self._listed(given)
+            elif isinstance(given, Mapping):
                 self._dict(given, f"objects[{number}]")
             elif not str(given):
                 raise InputError("an empty path: must name a file or a folder, or be - for stdin")
@@ -121,6 +156,14 @@ class _Load:
                 self._text(sys.stdin.buffer.read(), "stdin")
             else:
                 self._path(Path(given))
+
+    def _listed(self, given: Listed) -> None:
+        self.problems.extend(given.problems)
+        if given.kind in WORKLOAD_KINDS:
+            self.listed_workloads += given.items
+            return
+        for raw in given.items:
+            self._sort(given.kind, given.version, raw, given.source, placed=True)
 
     def _path(self, path: Path) -> None:
         if not path.is_dir():
@@ -210,7 +253,8 @@ class _Load:
         else:
             self._sort(kind, own.api_version or implied.api_version or "", raw, source)
 
-    def _sort(self, kind: str, version: str, raw: Raw | bytes, source: str) -> None:
+    def _sort(self, kind: str, version: str, raw: Raw | bytes, source: str, *, placed: bool = False) -> None:
+        """`placed`: it has a namespace if its kind has any."""
         if kind in ("PodGroup", "Queue"):
             known = BY_VERSION.get(version)
             if known is None or (kind == "Queue" and known.queue is None):
@@ -224,6 +268,8 @@ class _Load:
         elif kind not in WORKLOAD_KINDS and version.rpartition("/")[0] not in _API_GROUPS.get(kind, ()):
             self.ignored[f"kind {kind}"] += 1
             return
+        if not placed and self.namespace != "default" and kind not in _CLUSTER_SCOPED:
+            raw = _put_into(self.namespace, raw)
         self.by_kind[kind].append(_Object(source, raw, version))
 
     def _problem(self, source: str, message: str, thing: str = "", path: str = "") -> None:
@@ -275,6 +321,15 @@ class _Load:
             self._problem(source, problem.message, problem.object, problem.field)
 
     # Values
+
+    def conditions(self) -> dict[str, Condition]:
+        """Of each PodGroup the last written condition; where a name is given twice, of the first."""
+        found: dict[str, Condition] = {}
+        for one in self.by_kind.get("PodGroup", ()):
+            written = last_written(one.raw)
+            if written is not None:
+                found.setdefault(_called("PodGroup", one.raw).removeprefix("PodGroup "), written)
+        return found
 
     def snapshot(self, now: int | None) -> Snapshot:
         """Everything read, as values."""
@@ -346,9 +401,9 @@ class _Load:
 
     def _jobs(self) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
         """What Jobs say of the run time of their pods; a mistake in one is told where its pods are made."""
-        for one in self.by_kind.get("Job", ()):
+        for raw in (*self.listed_workloads, *(one.raw for one in self.by_kind.get("Job", ()))):
             with suppress(InputError):
-                yield decode.read_job(one.raw)
+                yield decode.read_job(raw)
 
     def _scheduler_names(self) -> tuple[str, ...]:
         if self.scheduler_names is not None:
@@ -426,6 +481,17 @@ def _called(kind: str, raw: Raw | bytes) -> str:
         return kind
     where = meta.namespace or ("" if kind in _CLUSTER_SCOPED else "default")
     return f"{kind} {where}/{meta.name}" if where and meta.name else f"{kind} {meta.name or '(without a name)'}"
+
+
+def _put_into(namespace: str, raw: Raw | bytes) -> Raw | bytes:
+    """The object in `namespace`, if it names none."""
+    try:
+        if msgspec.json.decode(raw, type=_Called).metadata.namespace:
+            return raw
+        body = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return raw  # told where it is read
+    return msgspec.json.encode(body | {"metadata": body["metadata"] | {"namespace": namespace}})
 
 
 def _place(body: dict[str, Any]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Style = Literal["plain", "title", "header", "good", "warning", "dim"]
 GAP = "  "
-NOTHING = ("", "-")
+NOTHING = ("", "-", "<none>", "<unknown>")
 LEAST_FOR_TEXT = 24
 """A last column narrower than this is put under its row instead."""
 
@@ -33,13 +33,14 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under a header. The last column may wrap; `optional` columns are left out, first named first, where the
-    terminal is too narrow for all. Columns of numbers are set flush right.
+    terminal is too narrow for all. Columns of numbers are set flush right. `bare`: the header is not printed.
     """
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     optional: tuple[str, ...] = ()
+    bare: bool = False
 
 
 Block = Note | Table
@@ -71,7 +72,8 @@ def printable(text: str) -> str:
 def _columns(table: Table, width: int | None) -> Iterator[tuple[str, Style]]:
     rows = [tuple(map(printable, row)) for row in table.rows]
     keep = list(range(len(table.header)))
-    widths = [max(map(_cells, (name, *(row[c] for row in rows)))) for c, name in enumerate(table.header)]
+    header = [] if table.bare else [table.header]
+    widths = [max((_cells(row[c]) for row in (*header, *rows)), default=0) for c in keep]
     for name in table.optional:
         if width is not None and _taken(widths, keep) + min(widths[keep[-1]], LEAST_FOR_TEXT) > width:
             keep.remove(table.header.index(name))
@@ -82,7 +84,7 @@ def _columns(table: Table, width: int | None) -> Iterator[tuple[str, Style]]:
     }
     taken = _taken(widths, keep)
     below = width is not None and taken + min(widths[last], LEAST_FOR_TEXT) > width
-    for row, style in [(table.header, "header"), *((row, "plain") for row in rows)]:
+    for row, style in [*((row, "header") for row in header), *((row, "plain") for row in rows)]:
         cells = [_padded(row[c], widths[c], c in right) for c in keep[:-1]]
         start = GAP.join(cells) + (GAP if cells else "")
         if below:

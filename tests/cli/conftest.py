@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever cluster the machine knows of is none of a test's business."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 def group(name: str, *, bound: int = 0, pending: int = 0, code: str = "", **other: Any) -> dict[str, Any]:

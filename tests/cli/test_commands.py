@@ -20,12 +20,15 @@ from solver_sched.cluster.objects import Node
 from solver_sched.errors import InputError
 from solver_sched.snapshot import InputProblem, Snapshot
 
-COMMANDS = ["", "plan", "explain", "convert", "generate", "policy", "policy check", "policy list", "policy show"]
+COMMANDS = [
+    *("", "plan", "explain", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate"),
+    *("policy", "policy check", "policy list", "policy show"),
+]
 PROBLEM = InputProblem("a.yaml", "Pod ml/x", "spec.containers", "is missing")
 
 
 def run(*arguments: str, stdin: str | None = None) -> Any:
-    return CliRunner().invoke(app, list(arguments), input=stdin)
+    return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="solver-sched")
 
 
 def refused(*arguments: str, code: int = 2) -> str:
@@ -43,7 +46,7 @@ def engine(plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNames
     """Stands in for reading and solving; remembers what it was asked."""
     asked = SimpleNamespace(snapshot=Snapshot(nodes=(Node("n1", {}),)), plan=plan)
 
-    def load(paths: list[str], now: int | None, scheduler_names: list[str] | None) -> Any:
+    def load(paths: list[str], now: int | None, scheduler_names: list[str] | None, namespace: str) -> Any:
         asked.paths, asked.now, asked.scheduler_names = paths, now, scheduler_names
         return asked.snapshot
 
@@ -81,7 +84,13 @@ def test_version() -> None:
     ("arguments", "message"),
     [
         (["polcy"], "No such command 'polcy'. Did you mean 'policy'? (see solver-sched --help)"),
-        (["plan"], "Invalid value for -f: nothing to plan for: give -f PATH (- for stdin), or --example"),
+        (
+            ["plan"],
+            "Invalid value for -f: nothing to read: give -f PATH (- for stdin) or --example; no cluster is configured",
+        ),
+        (["plan", "--context", "x"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig"),
+        (["snapshot"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE"),
+        (["plan", "--kubeconfig", "/nowhere"], "/nowhere: Invalid kube-config file. No configuration found."),
         (
             ["plan", "-o", "html"],
             "Invalid value for '--output' / '-o': 'html' is not one of 'table', 'wide', 'json', 'yaml'",

@@ -127,15 +127,29 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
     assert read_plan(file) == ({"ns/a": "n1"}, {"ns/v": ""})
 
 
+def test_yaml_and_standard_input_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("bindings: {ns/a: n1}\ngone:\n- ns/v\n")
+    assert read_plan(file) == ({"ns/a": "n1"}, {"ns/v": ""})
+    monkeypatch.setitem(solver_sched.__dict__, "load_snapshot", lambda *_, **__: cluster())
+    good = "bindings: {ns/a-0: n1, ns/a-1: n2}\n"
+    kept = CliRunner().invoke(app, ["plan", "-f", "x", "--evaluate", "-"], input=good)
+    assert kept.exit_code == 0, kept.output
+    assert "given: keeps every rule" in kept.stdout
+    twice = CliRunner().invoke(app, ["plan", "-f", "-", "--evaluate", "-"], input=good)
+    assert (twice.exit_code, twice.stdout) == (2, "")
+    assert "standard input can be read only once" in twice.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not JSON: Input data was truncated"),
+        ('{"decisions": [', "truncated JSON: ends in line 1 inside an object"),
         ("[]", "must be a Plan (decisions) or a mapping with bindings (pod: node) and gone"),
         ('{"bindings": []}', "bindings: Expected `object`, got `array`"),
         ('{"bindings": {"a": 1}}', "bindings: Expected `str`, got `int` - at `$[...]`"),
         ('{"bindings": {}, "gone": "a"}', "gone: Expected `array`, got `str`"),
-        ("[" * 100_000, "not JSON: nested too deep"),
+        ("[" * 100_000, "nested too deep"),
         (
             '{"decisions": [{"kind": "Bind", "pod": "a"}]}',
             "decisions[0]: Bind of pod 'a' on node '': both must be given",
@@ -149,6 +163,10 @@ def test_both_forms_are_read(tmp_path: Path) -> None:
             "decisions[1]: pod a is placed twice, on n and m",
         ),
         ('{"decisions": [1]}', "decisions: Expected `object`, got `int` - at `$[0]`"),
+        ("", "0 documents: must be one plan"),
+        ("bindings: {}\n---\nbindings: {}\n", "2 documents: must be one plan"),
+        ("bindings: {a: n, a: m}\n", "not YAML: line 1: key 'a' stands twice in one mapping"),
+        ("\0", "binary file (a zero byte at offset 0): expected YAML or JSON in UTF-8"),
     ],
 )
 def test_a_file_that_is_no_plan(tmp_path: Path, content: str, message: str) -> None:
