@@ -89,7 +89,7 @@ class Settings:
 
 
 class Scheduler:
-    """One loop. `may_decide`: whether this replica leads; while it does not, nothing is decided.
+    """One loop. `term`: which time of leading this is, 0 = this replica does not lead: then nothing is decided.
 
     `show`: is given what users are to see after each cycle. `complain`: is told of objects that cannot be used, once.
     `clock`: seconds since the epoch.
@@ -105,12 +105,13 @@ class Scheduler:
         *,
         show: Callable[[Shown], None] = lambda _: None,
         complain: Callable[[InputProblem], None] = lambda _: None,
-        may_decide: Callable[[], bool] = lambda: True,
+        term: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache, self._hands, self._policy, self._settings = cache, hands, policy, settings
         self._observer, self._show, self._complain = observer, show, complain
-        self._may_decide, self._clock = may_decide, clock
+        self._term, self._clock = term, clock
+        self.term = 0
         self._last: Snapshot | None = None
         self._due = float("inf")
         self._problems: frozenset[InputProblem] = frozenset()
@@ -131,7 +132,7 @@ class Scheduler:
 
     def _serve(self, stop: threading.Event) -> None:
         seen = -1
-        while not stop.is_set() and self._may_decide():
+        while not stop.is_set() and self._term():
             begun = time.monotonic()
             self.beat = begun
             changed = self._policy.refresh()
@@ -147,7 +148,7 @@ class Scheduler:
 
     def _wait(self, seen: int, stop: threading.Event) -> bool:
         """Wait for a change, the next thing that time brings, or `stop`; whether something changed."""
-        while not stop.is_set() and self._may_decide():
+        while not stop.is_set() and self._term():
             self.beat = now = time.monotonic()
             until = min(self._due - now, self._cache.next_end(), POLICY_SECONDS)
             if until <= 0:
@@ -173,6 +174,7 @@ class Scheduler:
         if nothing has.
         """
         self._due = float("inf")
+        self.term = self._term()
         snapshot: Snapshot | None = None
         begun = time.perf_counter()
         try:
@@ -185,7 +187,7 @@ class Scheduler:
             if report.refused:
                 self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
             before = time.perf_counter()
-            if self._may_decide():
+            if self._term() == self.term:
                 self._carry_out(report)
             self._tell(report, took, time.perf_counter() - before)
         except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from solver_sched.snapshot import InputProblem
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-DRAIN_SECONDS = 15.0
+DRAIN_SECONDS = 8.0
 """How long binds in flight may take to end after SIGTERM; Kubernetes kills after 30 s by default."""
 WORKERS = 16
 
@@ -159,23 +159,26 @@ def run(
         elected = inside if leader_elect is None else leader_elect
         leader = _candidate(connection, lease, namespace, durations, elected=elected and not dry_run)
         cache = ClusterCache(names)
+
+        def may_send() -> bool:
+            """What was decided before another one led is void, even if this one leads again."""
+            return leader.may_send(scheduler.term)
+
         hands_api = connection(WORKERS + 8)
         slow = TokenBucket(kube_api_qps / 4, kube_api_burst / 4)
-        events = Events(hands_api, bucket=slow, raw=cache.raw, may_send=leader.may_send)
+        events = Events(hands_api, bucket=slow, raw=cache.raw, may_send=may_send)
         binder = Binder(
             hands_api,
             cache,
             qps=kube_api_qps,
             burst=kube_api_burst,
-            may_send=leader.may_send,
+            may_send=may_send,
             events=events,
             told=metrics.decision,
             dry_run=dry_run,
             workers=WORKERS,
         )
-        status = StatusWriter(
-            hands_api, cache, bucket=slow, ahead=binder.lane, may_send=leader.may_send, dry_run=dry_run
-        )
+        status = StatusWriter(hands_api, cache, bucket=slow, ahead=binder.lane, may_send=may_send, dry_run=dry_run)
         watches = Watches(connection(64), cache, relisted=metrics.relist)
 
         def show(shown: object) -> None:
@@ -195,7 +198,7 @@ def run(
             metrics,
             show=show,
             complain=(lambda _: None) if dry_run else _complaints(cache, events),
-            may_decide=lambda: leader.may_send() and not stop.is_set(),
+            term=lambda: 0 if stop.is_set() else leader.term,
         )
 
         def exposition(accept: str) -> tuple[str, bytes]:
@@ -213,7 +216,7 @@ def run(
             stack.enter_context(Server("--listen-address", listen_address, metrics_pages(exposition)))
         if debug_address:
             pages = debug_pages(scheduler.last_snapshot, scheduler.last_plan)
-            stack.enter_context(Server("--debug-address", debug_address, pages))
+            stack.enter_context(Server("--debug-address", debug_address, pages, loopback=True))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         leader.on_change(metrics.leader)
