@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from solver_sched.cluster.binder import Placement
 from solver_sched.cluster.cache import ClusterCache
 from solver_sched.cluster.evictor import Eviction
 from solver_sched.cluster.kinds import KINDS
 from solver_sched.cluster.objects import Pod, PodGroup
-from solver_sched.cycle import CycleReport, run_cycle
+from solver_sched.cluster.sources import load_snapshot
+from solver_sched.cycle import Budget, CycleReport, run_cycle
+from solver_sched.due import seconds_until
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.scheduler import DUMPS_KEPT, Scheduler, Settings
 from solver_sched.snapshot import InputProblem, load
@@ -261,8 +264,25 @@ def test_a_changed_policy_is_taken_and_a_bad_one_refused(tmp_path: Path) -> None
     assert not watched.refresh()
     file.write_text('actions: "fly"\n')
     assert not watched.refresh()
-    assert watched.policy.actions == ("allocate",)
+    assert list(watched.policy.actions) == ["allocate"]
     file.write_text('actions: "allocate, backfill"\ntiers: [{plugins: [{name: gang}]}]\n')
     assert watched.refresh()
-    assert watched.policy.actions == ("allocate", "backfill")
+    assert list(watched.policy.actions) == ["allocate", "backfill"]
     assert told == [False, True]
+
+
+def test_time_alone_brings_the_next_decision_where_somebody_comes_of_age() -> None:
+    """g has waited for 600 s of the hour after which it ranks above its priority: 3,001 s to go. A full cluster alone
+    brings nothing.
+    """
+    created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    now = 1767225600 + 600
+    waiting = group("g", 2)[0]
+    waiting["metadata"] |= created
+    snapshot = load_snapshot([node("n", 1), waiting, pod("g-0", "g"), pod("g-1", "g")], now=now)
+    policy = WatchedPolicy(None).policy
+    assert seconds_until(run_cycle(snapshot, policy, Budget(apart=False))) == 3001
+    old = replace(snapshot, now=now + 3001)
+    assert seconds_until(run_cycle(old, policy, Budget(apart=False))) == float("inf")
+    running = load_snapshot([node("n", 1), *group("g", 1), pod("g-0", "g", on="n")], now=now)
+    assert seconds_until(run_cycle(running, policy, Budget(apart=False))) == float("inf")
