@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from solver_sched.cluster.objects import Needs, Pod, PodGroup
 from solver_sched.cluster.rate import TokenBucket
@@ -21,7 +23,7 @@ from solver_sched.cluster.status import (
     StatusWriter,
     ensure_default_queue,
 )
-from tests.cluster.server import Fault, Request, Server, conflict, serving, status
+from tests.cluster.server import Fault, Request, Reset, Server, conflict, serving, status
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 KUBE_BATCH = "scheduling.sigs.dev/v1alpha2"
@@ -280,6 +282,18 @@ def test_a_condition_that_came_in_between_is_not_overwritten() -> None:
         assert len(server.objects[GROUP]["status"]["conditions"]) == 2
 
 
+def test_the_time_of_a_group_condition_changes_with_its_status_alone() -> None:
+    with writing() as (server, cache, writer, clock):
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        for message in ("no", "still no"):
+            cache.see()
+            writer.want([group(message=message)])
+            assert writer.drain(5)
+            clock.now += 3600
+        (condition,) = server.objects[GROUP]["status"]["conditions"]
+        assert (condition["message"], condition["lastTransitionTime"]) == ("still no", "2026-01-01T12:00:00Z")
+
+
 def test_a_group_that_says_it_already_is_left_alone_before_and_after_the_watch_shows_it() -> None:
     with writing() as (server, cache, writer, _):
         server.put(GROUP, VOLCANO, status={"phase": "Pending"})
@@ -405,6 +419,44 @@ def test_the_default_queue_is_made_where_queues_are_served() -> None:
         assert ensure_default_queue(api) == [KUBE_BATCH]
         made = server.objects[f"/apis/{KUBE_BATCH}/queues/default"]
         assert (made["metadata"]["name"], made["spec"]) == ("default", {"weight": 1})
+
+
+FAULTS: list[Fault | None] = [None, conflict(), status(503, "ServiceUnavailable"), Reset(), Reset(acts=True)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(FAULTS), st.booleans()), max_size=6), st.lists(st.booleans(), max_size=3))
+def test_two_writers_keep_what_each_has_written(answers: list[tuple[Fault | None, bool]], seen: list[bool]) -> None:
+    """Before some of our requests another writer adds a condition and counts. Both end with their last word."""
+    with pytest.MonkeyPatch.context() as patch, writing() as (server, cache, writer, clock):
+        patch.setattr("solver_sched.cluster.rate._FIRST", 0.002)
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        cache.see()
+        rest, theirs = iter(answers), [0]
+
+        def script(_request: Request) -> Fault | None:
+            fault, writes = next(rest, (None, False))
+            if writes:
+                theirs[0] += 1
+                stored = server.objects[GROUP]
+                stored["status"].setdefault("conditions", []).append(OTHERS | {"type": f"Other-{theirs[0]}"})
+                stored["status"]["theirs"] = theirs[0]
+                server._changed(stored["metadata"])
+            return fault
+
+        server.script = script
+        phases = ["Inqueue", "Running", "Completed", "Inqueue"][: len(seen) + 1]
+        for phase, shows in zip(phases, [*seen, True], strict=True):
+            writer.want([group(phase, message=phase)])
+            assert writer.drain(10)
+            clock.now += CALM_SECONDS
+            if shows:
+                cache.see()
+        found = server.objects[GROUP]["status"]
+        by_type = {one["type"]: one for one in found["conditions"]}
+        assert by_type.keys() == {"Unschedulable", *(f"Other-{i + 1}" for i in range(theirs[0]))}
+        assert (found["phase"], by_type["Unschedulable"]["message"]) == (phases[-1], phases[-1])
+        assert found.get("theirs", 0) == theirs[0]
 
 
 def test_a_conflict_without_end_is_given_up() -> None:
