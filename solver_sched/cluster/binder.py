@@ -112,7 +112,7 @@ class Binder:
     """Sends decisions from `workers` threads, at most `qps` a second and `burst` at once.
 
     `may_send` is asked just before every request that changes something: whether this process still leads. `expire`:
-    seconds after the first try in which a bind or eviction is tried again. `dry_run`: nothing is assumed, and nothing sent.
+    seconds for which a bind or eviction is tried again. `dry_run`: nothing is assumed, and nothing sent.
     """
 
     def __init__(

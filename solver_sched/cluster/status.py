@@ -34,7 +34,7 @@ from solver_sched.cluster.wire import Head
 
 CALM_SECONDS = 30.0
 """Between two writes to one object that differ in nothing but numbers in a sentence, or that were the same before: then
-somebody else holds another view of the field.
+somebody else holds another view of the field. For each thousand objects, so that they are 33 writes a second at most.
 """
 KUBE_BATCH_QUEUE = ("unknown", "pending", "running")
 """All that a Queue's status has there (kube-batch pkg/apis/scheduling/v1alpha2/types.go)."""
@@ -205,7 +205,7 @@ class StatusWriter:
 
     def _calm(self, memory: _Memory, wanted: Wanted) -> float | None:
         """Seconds for which a write has to wait that is not worth a hurry."""
-        left = memory.at + CALM_SECONDS - self._clock()
+        left = memory.at + CALM_SECONDS * max(1.0, len(self._memory) / 1000) - self._clock()
         hurry = memory.settled != wanted and not _differs_in_words_only(memory.settled, wanted)
         return None if hurry or left <= 0 else left
 

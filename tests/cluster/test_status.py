@@ -154,6 +154,20 @@ def test_other_numbers_in_the_sentence_can_wait() -> None:
         assert len(server.requests) == 2
 
 
+def test_the_more_objects_the_longer_numbers_can_wait() -> None:
+    """2,000 pods: a minute. All but one are of no interest here, and already said what they say."""
+    with writing(workers=0) as (_, _, writer, clock):
+        crowd = [waits(f"p{i}") for i in range(2000)]
+        writer.want(crowd)
+        memory = writer._memory["Pod", "uid-p0"]
+        memory.settled, memory.at = crowd[0], clock.now
+        clock.now += 45
+        assert writer._calm(memory, waits("p0", "Resources: 2 free")) == 15
+        assert writer._calm(memory, waits("p0", "QueueShare: full", "QuotaExceeded")) is None
+        clock.now += 15
+        assert writer._calm(memory, waits("p0", "Resources: 2 free")) is None
+
+
 def test_a_pod_that_was_bound_in_the_meantime_is_not_said_to_wait() -> None:
     """The cache has revision 1; the pod has been bound since."""
     with writing() as (server, cache, writer, _):
