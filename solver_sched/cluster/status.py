@@ -115,8 +115,8 @@ class _Memory:
 
 
 class StatusWriter:
-    """Writes with `workers` threads, behind the lane `ahead`. `began`: objects created before it may hold a condition
-    of an earlier scheduler. `told`: told of every write's kind and whether it succeeded.
+    """Writes with `workers` threads, behind the lane `ahead`. `told`: told of every write's kind and whether it
+    succeeded.
     """
 
     def __init__(
@@ -158,6 +158,14 @@ class StatusWriter:
                     memory.queued = True
                     due.append(key)
         self._lane.put(due)
+
+    def begin(self) -> None:
+        """This process leads from now on: what it wrote before may have been written over by another, and pods that
+        exist already may hold a condition.
+        """
+        with self._lock:
+            self._memory.clear()
+            self._began = self._clock()
 
     def drain(self, seconds: float) -> bool:
         """Wait until all is written, at most `seconds`; whether it is."""

@@ -204,6 +204,20 @@ def test_a_condition_of_an_earlier_scheduler_is_read_before_it_is_changed() -> N
         assert (condition["message"], condition["lastTransitionTime"]) == ("Resources: 1 free", "11:00")
 
 
+def test_a_new_leader_reads_what_the_last_one_wrote() -> None:
+    """The pod came after this process had started, and another one led then."""
+    theirs = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "11:00"}
+    with writing() as (server, _, writer, clock):
+        stored = server.pod("a", conditions=[theirs | {"message": "old"}])
+        clock.now += 3600
+        writer.begin()
+        writer.want([waits("a", created=int(clock.now) - 1800)])
+        assert writer.drain(5)
+        assert [request.method for request in server.requests] == ["GET", "PATCH"]
+        (condition,) = stored["status"]["conditions"]
+        assert (condition["message"], condition["lastTransitionTime"]) == ("Resources: 1 free", "11:00")
+
+
 def test_what_is_not_wanted_any_more_is_not_written() -> None:
     """a is to be told while the server is busy; then it is not among those that wait."""
     with writing(workers=1) as (server, _, writer, _):
