@@ -68,7 +68,7 @@ class Condition:
 class PodStatus:
     """PodScheduled=False of a pod that waits."""
 
-    pod: Pod
+    pod: Pod = field(compare=False)
     reason: str
     message: str
 
@@ -79,7 +79,7 @@ class GroupStatus:
     become False where they are there.
     """
 
-    group: PodGroup
+    group: PodGroup = field(compare=False)
     fields: Mapping[str, Any] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     ended: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ Key = tuple[str, str]
 @dataclass(slots=True)
 class _Memory:
     """What is wanted of one object, and what was done. `seen`: the cache's text when `text` was answered to a patch.
-    `stale`: the server has something newer than the cache.
+    `stale`: the server has something newer than the cache. `calm`: it is queued, and not in a hurry.
     """
 
     wanted: Wanted
@@ -112,6 +112,7 @@ class _Memory:
     tries: int = 0
     queued: bool = False
     stale: bool = False
+    calm: bool = False
 
 
 class StatusWriter:
@@ -154,8 +155,9 @@ class StatusWriter:
                 if memory is None:
                     memory = self._memory[key] = _Memory(one)
                 memory.wanted = one
-                if not memory.queued and not self._is_settled(memory):
-                    memory.queued = True
+                waits = memory.queued and not (memory.calm and self._calm(memory, one) is None)
+                if not waits and not self._is_settled(memory):
+                    memory.queued, memory.calm = True, False
                     due.append(key)
         self._lane.put(due)
 
@@ -215,7 +217,8 @@ class StatusWriter:
         """Seconds for which a write has to wait that is not worth a hurry."""
         left = memory.at + CALM_SECONDS * max(1.0, len(self._memory) / 1000) - self._clock()
         hurry = memory.settled != wanted and not _differs_in_words_only(memory.settled, wanted)
-        return None if hurry or left <= 0 else left
+        memory.calm = not hurry and left > 0
+        return left if memory.calm else None
 
     def _again(self, memory: _Memory, wrong: ApiError) -> float | None:
         """The seconds after which to try again, None = not at all."""

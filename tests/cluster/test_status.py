@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from solver_sched.cluster.objects import Needs, Pod, PodGroup
 from solver_sched.cluster.rate import TokenBucket
@@ -121,6 +122,16 @@ def test_nothing_is_written_that_says_nothing_new() -> None:
         assert len(server.requests) == 1
 
 
+def test_a_pod_that_changes_otherwise_is_not_told_again() -> None:
+    with writing() as (server, _, writer, clock):
+        server.pod("a")
+        for label in ("1", "2", "3"):
+            writer.want([PodStatus(replace(pod("a"), labels={"step": label}), "Unschedulable", "Resources: 1 free")])
+            assert writer.drain(5)
+            clock.now += 3600
+        assert len(server.requests) == 1
+
+
 def test_the_time_changes_with_the_status_alone() -> None:
     """Another cause an hour later is another message of the same condition, which is False all the time."""
     with writing() as (server, _, writer, clock):
@@ -152,6 +163,20 @@ def test_other_numbers_in_the_sentence_can_wait() -> None:
         writer.want([waits("a", "Resources: 2 free")])
         assert writer.drain(5)
         assert len(server.requests) == 2
+
+
+def test_another_reason_does_not_wait_behind_other_numbers() -> None:
+    with writing() as (server, _, writer, clock):
+        stored = server.pod("a")
+        writer.want([waits("a", "Resources: 1 free")])
+        assert writer.drain(5)
+        clock.now += 1
+        writer.want([waits("a", "Resources: 2 free")])
+        assert not writer.drain(0.2)
+        writer.want([waits("a", "QueueShare: full", "QuotaExceeded")])
+        writer.drain(0.5)
+        assert len(server.requests) == 2
+        assert stored["status"]["conditions"][0]["reason"] == "QuotaExceeded"
 
 
 def test_the_more_objects_the_longer_numbers_can_wait() -> None:
