@@ -28,7 +28,7 @@ from solver_sched.cluster.dialects.volcano import DIALECT as VOLCANO
 from solver_sched.cluster.events import shortened
 from solver_sched.cluster.kinds import Kind, path
 from solver_sched.cluster.objects import Pod, PodGroup
-from solver_sched.cluster.patches import POD_GROUP, QUEUE, StatusPatches, patch_pod, read_pod
+from solver_sched.cluster.patches import POD_GROUP, QUEUE, StatusPatches, patch_pod, read_object, read_pod
 from solver_sched.cluster.rate import Lane, TokenBucket, backoff
 from solver_sched.cluster.wire import Head
 
@@ -277,7 +277,7 @@ class StatusWriter:
         kind, version, namespace, name = _address(wanted, raw)
         if memory.stale:
             text = self._api.request("GET", path(kind, version, namespace, name))
-        found: Json = msgspec.json.decode(text)
+        found = read_object(text)
         native = version in NATIVE
         patch = _patch(wanted, found.get("status") or {}, _time(self._clock()), whole_lists=not native)
         if kind is QUEUE and version not in VOLCANO.versions:
@@ -289,6 +289,7 @@ class StatusWriter:
             body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "status": patch}
             how = (STRATEGIC_PATCH,) if native else ()
             text = self._patches.patch(kind, version, namespace, name, body, *how)
+            read_object(text)
             memory.at = self._clock()
             self._told(kind.kind, True)
         memory.seen, memory.text = raw, text

@@ -210,6 +210,19 @@ def test_a_lost_answer_is_looked_up_before_anything_is_sent_again() -> None:
         assert [str(request).split("/")[0] for request in server.sent("/pods/b")] == ["POST ", "GET ", "POST "]
 
 
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"metadata": 1}'])
+def test_an_answer_that_is_no_pod_is_none(body: bytes) -> None:
+    """Something between us and the server answers in its stead, with 200."""
+    with binding() as (server, book, binder):
+        server.pod("a")
+        answers: list[Fault | None] = [conflict(), Answer(200, body)]
+        server.script = lambda request: answers.pop(0) if answers else None
+        binder.bind([place(("a", "n1"))])
+        assert binder.drain(5)
+        assert book.lines == ["assume a n1", "bound a n1", "Bind ok"]
+        assert [request.method for request in server.requests] == ["POST", "GET", "GET", "POST"]
+
+
 def test_a_busy_server_is_asked_again_not_before_it_said_and_the_room_stays_taken() -> None:
     with binding() as (server, book, binder):
         server.pod("a")

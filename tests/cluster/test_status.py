@@ -24,7 +24,7 @@ from solver_sched.cluster.status import (
     StatusWriter,
     ensure_default_queue,
 )
-from tests.cluster.server import Fault, Request, Reset, Server, conflict, serving, status
+from tests.cluster.server import Answer, Fault, Request, Reset, Server, conflict, serving, status
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 KUBE_BATCH = "scheduling.sigs.dev/v1alpha2"
@@ -415,6 +415,17 @@ def test_the_native_condition_never_goes_back() -> None:
         others, ours = server.objects[path]["status"]["conditions"]
         assert (others, ours["status"], ours["reason"]) == (OTHERS, "True", "Scheduled")
         assert len(server.requests) == 2
+
+
+def test_an_answer_that_is_no_object_is_none() -> None:
+    with writing() as (server, cache, writer, _):
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        cache.see()
+        answers: list[Fault | None] = [Answer(200, b"<html>"), conflict(), Answer(200, b"[]")]
+        server.script = lambda request: answers.pop(0) if answers else None
+        writer.want([group("Inqueue")])
+        assert writer.drain(5)
+        assert server.objects[GROUP]["status"]["phase"] == "Inqueue"
 
 
 def test_a_group_that_is_gone_is_no_trouble() -> None:
