@@ -31,13 +31,14 @@ from solver_sched.cluster.selectors import selects
 from solver_sched.conditions import Shown
 from solver_sched.cycle import Budget as Effort
 from solver_sched.cycle import CycleReport, run_cycle
+from solver_sched.due import seconds_until
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.snapshot import InputProblem, Snapshot, dump
 
 WINDOW = 0.05
 """Seconds for which changes are gathered after the first one: what is created together is decided together."""
-WAITING_SECONDS = 10.0
-"""How often a cycle looks again at groups that wait for time to pass: for a reservation, a cool-down, their age."""
+FAILED_SECONDS = 10.0
+"""How long after a cycle that failed the next one is tried, if nothing changes before."""
 POLICY_SECONDS = 10.0
 """How often the policy's file is looked at while nothing happens."""
 DUMPS_KEPT = 10
@@ -193,11 +194,11 @@ class Scheduler:
         except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried
             self._observer.cycle_failed()
             self._last = snapshot
-            self._due = time.monotonic() + WAITING_SECONDS
+            self._due = time.monotonic() + FAILED_SECONDS
             path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
             _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})
             return None
-        self._due = time.monotonic() + WAITING_SECONDS if self._waits(report) else float("inf")
+        self._due = time.monotonic() + seconds_until(report)
         return report
 
     def _limit(self) -> float:
@@ -248,14 +249,6 @@ class Scheduler:
         if broken:
             fields["broken"] = broken[: logs.FIRST]
         _log.info("cycle", extra=fields)
-
-    def _waits(self, report: CycleReport) -> bool:
-        """Whether the passing of time alone may change what is decided."""
-        policy = self._policy.policy
-        timed = (
-            policy.evicts or policy.solve.reserve or any(conf.name == "sla" for tier in policy.tiers for conf in tier)
-        )
-        return bool(report.reservations) or bool(timed and report.reasons)
 
     def _dumped(self, snapshot: Snapshot, why: str) -> Path | None:
         """Where the snapshot of a cycle that went wrong lies now. The folder holds the latest DUMPS_KEPT."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from solver_sched.plugins.plugin import Plugin, Violation
-from solver_sched.problem.arrays import Bools, Plan, Problem
+from solver_sched.problem.arrays import Bools, Ints, Plan, Problem
 
 
 class Cdp(Plugin):
@@ -17,8 +17,11 @@ class Cdp(Plugin):
 
     def spares(self, problem: Problem) -> Bools | None:
         """(V,) pods that run for less than their cool-down."""
-        cooldown = problem.victims.cooldown.clip(min=int(self.conf.seconds("cooldown-time", "0s")))
-        return problem.victims.seconds < cooldown
+        return problem.victims.seconds < self.cooldown(problem)
+
+    def cooldown(self, problem: Problem) -> Ints:
+        """(V,) seconds that a pod must have run."""
+        return problem.victims.cooldown.clip(min=int(self.conf.seconds("cooldown-time", "0s")))
 
     def violations(self, problem: Problem, plan: Plan) -> Iterator[Violation]:
         v, least = problem.victims, int(self.conf.seconds("cooldown-time", "0s"))
