@@ -112,7 +112,7 @@ class Service:
     def worker(self) -> int | None:
         """The process that solves, if it has been started."""
         done = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+            ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
         ).stdout
         rows = [line.split(maxsplit=2) for line in done.splitlines()]
         found = [int(pid) for pid, parent, what in rows if int(parent) == self.process.pid and "serve(" in what]
