@@ -3,8 +3,8 @@
     python -m benchmarks.churn [--hours 24] > benchmarks/churn.md
 
 The service's cache and loop, with hands that bind at once and kubelets that end pods, on a clock of their own: 50
-nodes; every STEP seconds a gang of 4 pods arrives for each of QUEUES queues, runs for half an hour and is deleted. Every
-pod has labels and an owner of its own, so that whatever is remembered of each would show. Memory of this process after
+nodes; every STEP seconds GANGS gangs of 4 pods arrive in QUEUES queues, run for half an hour and are deleted. Every pod
+has labels and an owner of its own, so that whatever is remembered of each would show. Memory of this process after
 collecting garbage, its threads and open files, each simulated hour. Exit 1 if memory grows by more than GROWTH from the
 second hour to the last, or threads or files at all.
 """
@@ -35,7 +35,7 @@ from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.scheduler import Scheduler, Settings
 
 BEGIN = 1_767_225_600
-STEP, QUEUES, SIZE, NODES, RUNS = 60, 20, 4, 50, 1800
+STEP, QUEUES, GANGS, SIZE, NODES, RUNS = 300, 20, 100, 4, 50, 1800
 GROWTH = 0.05
 BY_KIND = {(kind.kind, version): kind for kind in KINDS for version in kind.versions}
 VOLCANO = "scheduling.volcano.sh/v1beta1"
@@ -160,7 +160,7 @@ def main() -> None:
         for _ in range(3600 // STEP):
             world.now += STEP
             world.end()
-            for _ in range(QUEUES):
+            for _ in range(GANGS):
                 world.arrive(number)
                 number += 1
             scheduler.cycle()

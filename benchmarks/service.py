@@ -35,7 +35,7 @@ from tests.controlplane.fixtures import install_crds
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 PODS_PER_GANG = 11
-IDLE_SECONDS = 15.0
+IDLE_SECONDS = 60.0
 LIMITS = {"decision": 3.0, "last bind": 30.0, "memory": 700.0, "idle": 2.0}
 Object = dict[str, Any]
 

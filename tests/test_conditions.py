@@ -98,6 +98,11 @@ def test_codes_and_voters_of_quota_exist() -> None:
     assert set(VOTERS_OF_QUOTA) <= set(PLUGINS)
 
 
+def test_of_a_group_that_grows_only_the_rest_waits() -> None:
+    """Its minimum of one is bound by this cycle, the pod of 9 cpu is left over."""
+    assert [one.pod.name for one in shown(group(), pod("a"), pod("b", cpu=9)).pods()] == ["b"]
+
+
 def test_gated_pods_and_pods_of_others_are_not_written() -> None:
     found = shown(
         group(),

@@ -134,7 +134,7 @@ def run(
     from solver_sched.cluster.watch import Watches
     from solver_sched.leader import Durations
     from solver_sched.metrics import Metrics
-    from solver_sched.model.process import shut_down
+    from solver_sched.model.process import shut_down, warm_up
     from solver_sched.policy.watched import WatchedPolicy
     from solver_sched.scheduler import Scheduler, Settings
     from solver_sched.server import Server, debug_pages, health_pages, metrics_pages
@@ -222,6 +222,7 @@ def run(
         leader.on_change(metrics.leader)
         leader.on_change(lambda _: cache.wake())
         watches.start()
+        warm_up()  # the solver's imports run while the first lists come in
         _log.info("waiting for the first lists", extra={"schedulerNames": list(names), "policy": policy.policy.name})
         until = time.monotonic() + resource_sync_timeout
         while not stop.is_set() and not watches.wait_synced(0.5):

@@ -76,12 +76,14 @@ End = tuple[Result, str]
 
 @dataclass(slots=True)
 class _Bind:
-    """`until`: when it is given up. `unsure`: the last request may have acted. `fence`: one may still act."""
+    """`until`: when it is given up, 0 = not sent yet. `unsure`: the last request may have acted. `fence`: one may still
+    act.
+    """
 
     pod: Pod
     node: str
     version: str
-    until: float
+    until: float = 0.0
     tries: int = 0
     unsure: bool = False
     fence: bool = False
@@ -110,7 +112,7 @@ class Binder:
     """Sends decisions from `workers` threads, at most `qps` a second and `burst` at once.
 
     `may_send` is asked just before every request that changes something: whether this process still leads. `expire`:
-    seconds after which a bind is not sent again. `dry_run`: nothing is assumed, and nothing sent.
+    seconds for which a bind or eviction is tried again. `dry_run`: nothing is assumed, and nothing sent.
     """
 
     def __init__(
@@ -154,13 +156,15 @@ class Binder:
         if self._dry_run:
             return
         for gang in gangs:
-            until = self._clock() + self._expire
-            with self._lock:
-                fresh = [one for one in gang if _id(one.pod) not in self._flying]
-                self._flying.update(_id(one.pod) for one in fresh)
-            binds = [_Bind(one.pod, one.node, self._cache.version(one.pod), until) for one in fresh]
-            for one in binds:
-                self._cache.assume(one.pod, one.node)
+            binds = []
+            for pod, node in ((one.pod, one.node) for one in gang):
+                with self._lock:
+                    if _id(pod) in self._flying:
+                        continue
+                    self._flying.add(_id(pod))
+                    self._nominations.pop(_id(pod), None)  # the server clears what it says when it binds
+                binds.append(_Bind(pod, node, self._cache.version(pod)))
+                self._cache.assume(pod, node)
             self.lane.put(binds)
 
     def evict(self, evictions: Iterable[Eviction]) -> None:
@@ -171,13 +175,15 @@ class Binder:
             self.lane.put(self._evictor.queues(evictions))
 
     def nominate(self, pod: Pod, node: str | None) -> None:
-        """Say in the pod's status which node is promised to it; None = none any more. A later call replaces it."""
-        if self._dry_run:
-            return
-        self._cache.nominate(pod, node)
+        """Say in the pod's status which node is promised to it; None = none any more. A later call replaces it; nothing
+        is sent where the pod says so already.
+        """
         wish = _Nominate(pod, node)
         with self._lock:
+            if self._dry_run or ((pod.nominated or None) == node and _id(pod) not in self._nominations):
+                return
             self._nominations[_id(pod)] = wish
+        self._cache.nominate(pod, node)
         self.lane.put([wish])
 
     def admit(self, group: PodGroup) -> None:
@@ -237,8 +243,10 @@ class Binder:
             return found
         if not self._may_send():
             return "failed", ""
-        if self._clock() > one.until:
+        now = self._clock()
+        if one.until and now > one.until:
             return self._expired(one)
+        one.until = one.until or now + self._expire
         self._cache.sent(one.pod)
         try:
             self._api.request("POST", path(POD, PODS, one.pod.namespace, one.pod.name, "binding"), _binding(one))

@@ -96,7 +96,7 @@ class Events:
         *,
         bucket: TokenBucket,
         ahead: Lane[Any] | None = None,
-        limit: int = 10_000,
+        limit: int = 20_000,
         workers: int = 2,
         raw: Callable[[str, str], bytes | None] = lambda _kind, _key: None,
         may_send: Callable[[], bool] = lambda: True,

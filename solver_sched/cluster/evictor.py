@@ -71,10 +71,12 @@ class Eviction:
 
 @dataclass(slots=True)
 class Evictions:
-    """Those for one beneficiary that are still to be asked for. `unsure`: the last request may have acted."""
+    """Those for one beneficiary that are still to be asked for. `until`: when the first of them is given up, 0 = not
+    asked for yet. `unsure`: the last request may have acted.
+    """
 
     rest: deque[Eviction]
-    until: float
+    until: float = 0.0
     tries: int = 0
     unsure: bool = False
 
@@ -99,8 +101,7 @@ class Evictor:
         for number, one in enumerate(evictions):
             self.victims.evicting(one.pod)
             each.setdefault(one.beneficiary or f"#{number}", []).append(one)
-        until = self.clock() + self.expire
-        return [Evictions(deque(sorted(some, key=lambda one: not one.guarded)), until) for some in each.values()]
+        return [Evictions(deque(sorted(some, key=lambda one: not one.guarded))) for some in each.values()]
 
     def step(self, some: Evictions) -> float | None:
         """Ask for the next one. None when there is nothing left to do, else the seconds to the next step."""
@@ -112,9 +113,11 @@ class Evictor:
             if some.unsure and self._is_going(one.pod):
                 return self._accepted(some)
             some.unsure = False
-            if self.clock() > some.until:
+            now = self.clock()
+            if some.until and now > some.until:
                 self._refuse(some, "lost", "no answer to its eviction in time", SPARED_SECONDS)
                 return None
+            some.until = some.until or now + self.expire
             self.api.request("POST", path(POD, PODS, one.pod.namespace, one.pod.name, "eviction"), _eviction(one.pod))
         except Refused as wrong:
             return self._refused(some, wrong)
@@ -166,14 +169,15 @@ class Evictor:
             "reason": "PreemptionByScheduler",
             "message": shortened(note),
         }
-        with suppress(ApiError):  # it has gone by now, or goes without our words
-            patch_pod(self.api, one.pod, {"conditions": [condition]})
+        if self.may_send():
+            with suppress(ApiError):  # it has gone by now, or goes without our words
+                patch_pod(self.api, one.pod, {"conditions": [condition]})
         return self._next(some, "ok")
 
     def _next(self, some: Evictions, result: Result) -> float | None:
         some.rest.popleft()
         self.told("Evict", result)
-        some.tries, some.unsure, some.until = 0, False, self.clock() + self.expire
+        some.tries, some.unsure, some.until = 0, False, 0.0
         return 0.0 if some.rest else None
 
     def _refuse(self, some: Evictions, result: Result, why: str, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from solver_sched.cluster.api import MERGE_PATCH, STRATEGIC_PATCH, Api, Refused
+from solver_sched.cluster.api import MERGE_PATCH, STRATEGIC_PATCH, Api, Lost, Refused
 from solver_sched.cluster.kinds import POD, Kind, path
 from solver_sched.cluster.objects import Pod
 from solver_sched.cluster.wire import Wire
@@ -67,7 +67,17 @@ def read_pod(api: Api, pod: Pod) -> PodNow | None:
         if wrong.status == 404:
             return None
         raise
+    except msgspec.MsgspecError as wrong:
+        raise Lost(f"no pod was answered: {wrong}") from None
     return None if pod.uid and found.metadata.uid != pod.uid else found
+
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """An object from the server. Raises Lost where what came is none."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as wrong:
+        raise Lost(f"no object was answered: {wrong}") from None
 
 
 def patch_pod(api: Api, pod: Pod, status: Mapping[str, Any], version: str = "") -> None:
@@ -126,5 +136,5 @@ class StatusPatches:
 
 def _shows(answer: bytes, wanted: Mapping[str, Any]) -> bool:
     """Whether the object has one of the plain values that were written."""
-    status = (msgspec.json.decode(answer) or {}).get("status") or {}
+    status = read_object(answer).get("status") or {}
     return all(status.get(key) == value for key, value in wanted.items() if not isinstance(value, Mapping))

@@ -28,13 +28,13 @@ from solver_sched.cluster.dialects.volcano import DIALECT as VOLCANO
 from solver_sched.cluster.events import shortened
 from solver_sched.cluster.kinds import Kind, path
 from solver_sched.cluster.objects import Pod, PodGroup
-from solver_sched.cluster.patches import POD_GROUP, QUEUE, StatusPatches, patch_pod, read_pod
+from solver_sched.cluster.patches import POD_GROUP, QUEUE, StatusPatches, patch_pod, read_object, read_pod
 from solver_sched.cluster.rate import Lane, TokenBucket, backoff
 from solver_sched.cluster.wire import Head
 
 CALM_SECONDS = 30.0
 """Between two writes to one object that differ in nothing but numbers in a sentence, or that were the same before: then
-somebody else holds another view of the field.
+somebody else holds another view of the field. For each thousand objects, so that they are 33 writes a second at most.
 """
 KUBE_BATCH_QUEUE = ("unknown", "pending", "running")
 """All that a Queue's status has there (kube-batch pkg/apis/scheduling/v1alpha2/types.go)."""
@@ -68,7 +68,7 @@ class Condition:
 class PodStatus:
     """PodScheduled=False of a pod that waits."""
 
-    pod: Pod
+    pod: Pod = field(compare=False)
     reason: str
     message: str
 
@@ -79,7 +79,7 @@ class GroupStatus:
     become False where they are there.
     """
 
-    group: PodGroup
+    group: PodGroup = field(compare=False)
     fields: Mapping[str, Any] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     ended: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ Key = tuple[str, str]
 @dataclass(slots=True)
 class _Memory:
     """What is wanted of one object, and what was done. `seen`: the cache's text when `text` was answered to a patch.
-    `stale`: the server has something newer than the cache.
+    `stale`: the server has something newer than the cache. `calm`: it is queued, and not in a hurry.
     """
 
     wanted: Wanted
@@ -112,11 +112,12 @@ class _Memory:
     tries: int = 0
     queued: bool = False
     stale: bool = False
+    calm: bool = False
 
 
 class StatusWriter:
-    """Writes with `workers` threads, behind the lane `ahead`. `began`: objects created before it may hold a condition
-    of an earlier scheduler. `told`: told of every write's kind and whether it succeeded.
+    """Writes with `workers` threads, behind the lane `ahead`. `told`: told of every write's kind and whether it
+    succeeded.
     """
 
     def __init__(
@@ -154,10 +155,19 @@ class StatusWriter:
                 if memory is None:
                     memory = self._memory[key] = _Memory(one)
                 memory.wanted = one
-                if not memory.queued and not self._is_settled(memory):
-                    memory.queued = True
+                waits = memory.queued and not (memory.calm and self._calm(memory, one) is None)
+                if not waits and not self._is_settled(memory):
+                    memory.queued, memory.calm = True, False
                     due.append(key)
         self._lane.put(due)
+
+    def begin(self) -> None:
+        """This process leads from now on: what it wrote before may have been written over by another, and pods that
+        exist already may hold a condition.
+        """
+        with self._lock:
+            self._memory.clear()
+            self._began = self._clock()
 
     def drain(self, seconds: float) -> bool:
         """Wait until all is written, at most `seconds`; whether it is."""
@@ -205,9 +215,10 @@ class StatusWriter:
 
     def _calm(self, memory: _Memory, wanted: Wanted) -> float | None:
         """Seconds for which a write has to wait that is not worth a hurry."""
-        left = memory.at + CALM_SECONDS - self._clock()
+        left = memory.at + CALM_SECONDS * max(1.0, len(self._memory) / 1000) - self._clock()
         hurry = memory.settled != wanted and not _differs_in_words_only(memory.settled, wanted)
-        return None if hurry or left <= 0 else left
+        memory.calm = not hurry and left > 0
+        return left if memory.calm else None
 
     def _again(self, memory: _Memory, wrong: ApiError) -> float | None:
         """The seconds after which to try again, None = not at all."""
@@ -266,7 +277,7 @@ class StatusWriter:
         kind, version, namespace, name = _address(wanted, raw)
         if memory.stale:
             text = self._api.request("GET", path(kind, version, namespace, name))
-        found: Json = msgspec.json.decode(text)
+        found = read_object(text)
         native = version in NATIVE
         patch = _patch(wanted, found.get("status") or {}, _time(self._clock()), whole_lists=not native)
         if kind is QUEUE and version not in VOLCANO.versions:
@@ -278,6 +289,7 @@ class StatusWriter:
             body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "status": patch}
             how = (STRATEGIC_PATCH,) if native else ()
             text = self._patches.patch(kind, version, namespace, name, body, *how)
+            read_object(text)
             memory.at = self._clock()
             self._told(kind.kind, True)
         memory.seen, memory.text = raw, text

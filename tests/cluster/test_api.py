@@ -214,11 +214,11 @@ def test_the_context_names_the_server_and_master_replaces_it(tmp_path: Path) -> 
     with serving() as (server, api):
         server.pod("a")
         file = kubeconfig(tmp_path, token="secret")
-        loaded = Api.load(file, "two", master=api._base)
+        loaded = Api.load(file, "two", master=api.server)
         loaded.get("/api/v1/namespaces/ns/pods/a")
         assert len(server.requests) == 1
-        assert Api.load(file)._base == "http://one.example"
-        assert Api.load(file, "two")._base == "http://two.example"
+        assert Api.load(file).server == "http://one.example"
+        assert Api.load(file, "two").server == "http://two.example"
 
 
 def test_a_token_is_sent(tmp_path: Path) -> None:

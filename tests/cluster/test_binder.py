@@ -135,6 +135,25 @@ def test_a_gang_is_assumed_whole_and_then_bound_in_order_with_preconditions() ->
         assert binder.in_flight == 0
 
 
+def test_no_bind_of_a_gang_is_sent_before_all_of_it_is_assumed() -> None:
+    """The cache takes its time; the first request must find both members in it."""
+    with binding() as (server, book, binder):
+        server.pod("a"), server.pod("b")
+        assumed: list[list[str]] = []
+
+        def assume(pod: Pod, node: str) -> None:
+            time.sleep(0.1)
+            book.say(f"assume {pod.name} {node}")
+
+        def script(_request: Request) -> None:
+            assumed.append(list(book.lines))
+
+        book.assume, server.script = assume, script  # type: ignore[method-assign]
+        binder.bind([place(("a", "n1"), ("b", "n2"))])
+        assert binder.drain(5)
+        assert assumed[0] == ["assume a n1", "assume b n2"]
+
+
 def test_a_status_write_in_between_costs_one_more_try() -> None:
     """The decision was made on revision 1; somebody has patched the pod since. It is still the same pending pod."""
     with binding() as (server, book, binder):
@@ -195,6 +214,19 @@ def test_a_lost_answer_is_looked_up_before_anything_is_sent_again() -> None:
         assert sorted(book.lines[2:]) == ["Bind ok", "Bind ok", "bound a n1", "bound b n2"]
         assert [str(request).split("/")[0] for request in server.sent("/pods/a")] == ["POST ", "GET "]
         assert [str(request).split("/")[0] for request in server.sent("/pods/b")] == ["POST ", "GET ", "POST "]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"metadata": 1}'])
+def test_an_answer_that_is_no_pod_is_none(body: bytes) -> None:
+    """Something between us and the server answers in its stead, with 200."""
+    with binding() as (server, book, binder):
+        server.pod("a")
+        answers: list[Fault | None] = [conflict(), Answer(200, body)]
+        server.script = lambda request: answers.pop(0) if answers else None
+        binder.bind([place(("a", "n1"))])
+        assert binder.drain(5)
+        assert book.lines == ["assume a n1", "bound a n1", "Bind ok"]
+        assert [request.method for request in server.requests] == ["POST", "GET", "GET", "POST"]
 
 
 def test_a_busy_server_is_asked_again_not_before_it_said_and_the_room_stays_taken() -> None:
@@ -340,6 +372,17 @@ def test_binds_keep_to_the_rate() -> None:
         assert time.monotonic() - start >= 0.39
 
 
+def test_the_limit_counts_from_the_first_try() -> None:
+    """Six binds at ten a second: the last one waits longer for its turn than a bind is tried."""
+    with binding(qps=10, burst=1, expire=0.2, workers=1) as (server, book, binder):
+        names = [f"p{i}" for i in range(6)]
+        for name in names:
+            server.pod(name)
+        binder.bind([place(*((name, "n") for name in names))])
+        assert binder.drain(10)
+        assert book.lines.count("Bind ok") == 6
+
+
 def test_an_unexpected_error_of_one_decision_does_not_stop_the_others() -> None:
     with binding(workers=1) as (server, book, binder):
         server.pod("a"), server.pod("b")
@@ -369,6 +412,27 @@ def test_a_nomination_is_set_with_the_uid_and_cleared() -> None:
         assert binder.drain(5)
         assert "nominatedNodeName" not in stored["status"]
         assert book.lines == ["nominate a n1", "Nominate ok", "nominate a None", "Nominate ok"]
+
+
+def test_a_promise_that_the_pod_shows_is_not_sent_again() -> None:
+    with binding() as (server, book, binder):
+        binder.nominate(pod("a", nominated="n1"), "n1")
+        binder.nominate(pod("b"), None)
+        assert binder.drain(1)
+        assert (server.requests, book.lines) == ([], [])
+
+
+def test_a_promise_that_waits_is_dropped_when_the_pod_is_bound() -> None:
+    with binding(workers=1) as (server, book, binder):
+        stored = server.pod("a")
+        server.script = nth({0: status(429, "TooManyRequests", Retry_After="1")}, "/status")
+        binder.nominate(pod("a"), "n1")
+        time.sleep(0.2)
+        binder.bind([place(("a", "n1"))])
+        assert binder.drain(5)
+        assert len(server.sent("/status")) == 1
+        assert "nominatedNodeName" not in stored["status"]
+        assert book.lines[1:] == ["assume a n1", "bound a n1", "Bind ok"]
 
 
 def test_the_last_nomination_counts_and_another_pod_of_the_name_is_left_alone() -> None:

@@ -294,7 +294,7 @@ def create(cluster: Cluster, one: Json) -> None:
             container |= {"image": "none", "env": [{"name": "TOKEN", "value": SECRET}]}
     where = one["metadata"].get("namespace")
     cluster.create(one)
-    if one["kind"] in ("Pod", "PodGroup") and "status" in one:
+    if one["kind"] == "Pod" and "status" in one:  # a Volcano PodGroup has no subresource: its status came along
         cluster.patch(
             one["kind"], one["metadata"]["name"], {"status": one["status"]}, where, one["apiVersion"], "status"
         )

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from solver_sched.cluster.objects import Needs, Pod, PodGroup
 from solver_sched.cluster.rate import TokenBucket
@@ -21,7 +24,7 @@ from solver_sched.cluster.status import (
     StatusWriter,
     ensure_default_queue,
 )
-from tests.cluster.server import Fault, Request, Server, conflict, serving, status
+from tests.cluster.server import Answer, Fault, Request, Reset, Server, conflict, serving, status
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 KUBE_BATCH = "scheduling.sigs.dev/v1alpha2"
@@ -119,6 +122,16 @@ def test_nothing_is_written_that_says_nothing_new() -> None:
         assert len(server.requests) == 1
 
 
+def test_a_pod_that_changes_otherwise_is_not_told_again() -> None:
+    with writing() as (server, _, writer, clock):
+        server.pod("a")
+        for label in ("1", "2", "3"):
+            writer.want([PodStatus(replace(pod("a"), labels={"step": label}), "Unschedulable", "Resources: 1 free")])
+            assert writer.drain(5)
+            clock.now += 3600
+        assert len(server.requests) == 1
+
+
 def test_the_time_changes_with_the_status_alone() -> None:
     """Another cause an hour later is another message of the same condition, which is False all the time."""
     with writing() as (server, _, writer, clock):
@@ -150,6 +163,34 @@ def test_other_numbers_in_the_sentence_can_wait() -> None:
         writer.want([waits("a", "Resources: 2 free")])
         assert writer.drain(5)
         assert len(server.requests) == 2
+
+
+def test_another_reason_does_not_wait_behind_other_numbers() -> None:
+    with writing() as (server, _, writer, clock):
+        stored = server.pod("a")
+        writer.want([waits("a", "Resources: 1 free")])
+        assert writer.drain(5)
+        clock.now += 1
+        writer.want([waits("a", "Resources: 2 free")])
+        assert not writer.drain(0.2)
+        writer.want([waits("a", "QueueShare: full", "QuotaExceeded")])
+        writer.drain(0.5)
+        assert len(server.requests) == 2
+        assert stored["status"]["conditions"][0]["reason"] == "QuotaExceeded"
+
+
+def test_the_more_objects_the_longer_numbers_can_wait() -> None:
+    """2,000 pods: a minute. All but one are of no interest here, and already said what they say."""
+    with writing(workers=0) as (_, _, writer, clock):
+        crowd = [waits(f"p{i}") for i in range(2000)]
+        writer.want(crowd)
+        memory = writer._memory["Pod", "uid-p0"]
+        memory.settled, memory.at = crowd[0], clock.now
+        clock.now += 45
+        assert writer._calm(memory, waits("p0", "Resources: 2 free")) == 15
+        assert writer._calm(memory, waits("p0", "QueueShare: full", "QuotaExceeded")) is None
+        clock.now += 15
+        assert writer._calm(memory, waits("p0", "Resources: 2 free")) is None
 
 
 def test_a_pod_that_was_bound_in_the_meantime_is_not_said_to_wait() -> None:
@@ -185,6 +226,20 @@ def test_a_condition_of_an_earlier_scheduler_is_read_before_it_is_changed() -> N
         assert writer.drain(5)
         assert len(server.sent("PATCH")) == 1
         (condition,) = other["status"]["conditions"]
+        assert (condition["message"], condition["lastTransitionTime"]) == ("Resources: 1 free", "11:00")
+
+
+def test_a_new_leader_reads_what_the_last_one_wrote() -> None:
+    """The pod came after this process had started, and another one led then."""
+    theirs = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "11:00"}
+    with writing() as (server, _, writer, clock):
+        stored = server.pod("a", conditions=[theirs | {"message": "old"}])
+        clock.now += 3600
+        writer.begin()
+        writer.want([waits("a", created=int(clock.now) - 1800)])
+        assert writer.drain(5)
+        assert [request.method for request in server.requests] == ["GET", "PATCH"]
+        (condition,) = stored["status"]["conditions"]
         assert (condition["message"], condition["lastTransitionTime"]) == ("Resources: 1 free", "11:00")
 
 
@@ -280,6 +335,18 @@ def test_a_condition_that_came_in_between_is_not_overwritten() -> None:
         assert len(server.objects[GROUP]["status"]["conditions"]) == 2
 
 
+def test_the_time_of_a_group_condition_changes_with_its_status_alone() -> None:
+    with writing() as (server, cache, writer, clock):
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        for message in ("no", "still no"):
+            cache.see()
+            writer.want([group(message=message)])
+            assert writer.drain(5)
+            clock.now += 3600
+        (condition,) = server.objects[GROUP]["status"]["conditions"]
+        assert (condition["message"], condition["lastTransitionTime"]) == ("still no", "2026-01-01T12:00:00Z")
+
+
 def test_a_group_that_says_it_already_is_left_alone_before_and_after_the_watch_shows_it() -> None:
     with writing() as (server, cache, writer, _):
         server.put(GROUP, VOLCANO, status={"phase": "Pending"})
@@ -350,6 +417,17 @@ def test_the_native_condition_never_goes_back() -> None:
         assert len(server.requests) == 2
 
 
+def test_an_answer_that_is_no_object_is_none() -> None:
+    with writing() as (server, cache, writer, _):
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        cache.see()
+        answers: list[Fault | None] = [Answer(200, b"<html>"), conflict(), Answer(200, b"[]")]
+        server.script = lambda request: answers.pop(0) if answers else None
+        writer.want([group("Inqueue")])
+        assert writer.drain(5)
+        assert server.objects[GROUP]["status"]["phase"] == "Inqueue"
+
+
 def test_a_group_that_is_gone_is_no_trouble() -> None:
     with writing() as (server, cache, writer, _):
         server.put(GROUP, VOLCANO)
@@ -405,6 +483,44 @@ def test_the_default_queue_is_made_where_queues_are_served() -> None:
         assert ensure_default_queue(api) == [KUBE_BATCH]
         made = server.objects[f"/apis/{KUBE_BATCH}/queues/default"]
         assert (made["metadata"]["name"], made["spec"]) == ("default", {"weight": 1})
+
+
+FAULTS: list[Fault | None] = [None, conflict(), status(503, "ServiceUnavailable"), Reset(), Reset(acts=True)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(FAULTS), st.booleans()), max_size=6), st.lists(st.booleans(), max_size=3))
+def test_two_writers_keep_what_each_has_written(answers: list[tuple[Fault | None, bool]], seen: list[bool]) -> None:
+    """Before some of our requests another writer adds a condition and counts. Both end with their last word."""
+    with pytest.MonkeyPatch.context() as patch, writing() as (server, cache, writer, clock):
+        patch.setattr("solver_sched.cluster.rate._FIRST", 0.002)
+        server.put(GROUP, VOLCANO, status={"phase": "Pending"})
+        cache.see()
+        rest, theirs = iter(answers), [0]
+
+        def script(_request: Request) -> Fault | None:
+            fault, writes = next(rest, (None, False))
+            if writes:
+                theirs[0] += 1
+                stored = server.objects[GROUP]
+                stored["status"].setdefault("conditions", []).append(OTHERS | {"type": f"Other-{theirs[0]}"})
+                stored["status"]["theirs"] = theirs[0]
+                server._changed(stored["metadata"])
+            return fault
+
+        server.script = script
+        phases = ["Inqueue", "Running", "Completed", "Inqueue"][: len(seen) + 1]
+        for phase, shows in zip(phases, [*seen, True], strict=True):
+            writer.want([group(phase, message=phase)])
+            assert writer.drain(10)
+            clock.now += CALM_SECONDS
+            if shows:
+                cache.see()
+        found = server.objects[GROUP]["status"]
+        by_type = {one["type"]: one for one in found["conditions"]}
+        assert by_type.keys() == {"Unschedulable", *(f"Other-{i + 1}" for i in range(theirs[0]))}
+        assert (found["phase"], by_type["Unschedulable"]["message"]) == (phases[-1], phases[-1])
+        assert found.get("theirs", 0) == theirs[0]
 
 
 def test_a_conflict_without_end_is_given_up() -> None:
