@@ -97,7 +97,7 @@ class Assumptions:
         self._of.pop(key, None)
 
     def forget(self, pod: Pod) -> None:
-        """The bind failed: the pod is where the server shows it."""
+        """The bind or eviction failed: the pod is where the server shows it."""
         found = self.of(pod.key, pod.uid)
         if found is not None:
             found.node, found.held, found.until = "", Held.nothing, float("inf")

@@ -173,16 +173,30 @@ class ClusterCache:
             self._told(True)
 
     def evicting(self, pod: Pod) -> None:
-        """The server lets it go: it is about to terminate."""
-        with self._changed:
+        """Its eviction is to be asked for: it counts as terminating from now on, or the next cycle would choose again."""
+        with self._lock:
             found = self._assumptions.change(pod)
-            found.held, found.until = Held.evicted, self._clock() + SHOWN_SECONDS
+            found.held, found.until = Held.evicted, float("inf")
+            self._pods.dirty.add(pod.key)
+
+    def evicted(self, pod: Pod) -> None:
+        """The server lets it go; the watch will show it."""
+        with self._lock:
+            found = self._assumptions.of(pod.key, pod.uid)
+            if found is not None and found.held is Held.evicted:
+                found.until = self._clock() + SHOWN_SECONDS
+
+    def kept(self, pod: Pod) -> None:
+        """Its eviction is not asked for any more: it stays."""
+        with self._changed:
+            self._assumptions.forget(pod)
             self._pods.dirty.add(pod.key)
             self._told(True)
 
     def spared(self, pod: Pod, seconds: float) -> None:
-        """The server refused to evict it: nobody's victim for so long."""
+        """The server refused to evict it: it stays, and is nobody's victim for so long."""
         with self._changed:
+            self._assumptions.forget(pod)
             self._assumptions.change(pod).spared = self._clock() + seconds
             self._pods.dirty.add(pod.key)
             self._told(True)

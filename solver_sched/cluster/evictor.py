@@ -44,10 +44,16 @@ class Victims(Protocol):
     """What of the cache is needed here; all of it may be called from any thread."""
 
     def evicting(self, pod: Pod) -> None:
+        """Its eviction is going to be asked for: it counts as ending."""
+
+    def evicted(self, pod: Pod) -> None:
         """The server ends it."""
 
+    def kept(self, pod: Pod) -> None:
+        """Its eviction is not asked for any more."""
+
     def spared(self, pod: Pod, seconds: float) -> None:
-        """An eviction was refused: it is no victim for so long."""
+        """Its eviction was refused: it is no victim for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,12 @@ class Evictor:
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def queues(self, evictions: Iterable[Eviction]) -> list[Evictions]:
-        """One queue for each beneficiary, guarded pods first, else in the given order."""
+        """One queue for each beneficiary, guarded pods first, else in the given order. All count as ending from now on:
+        a cycle that begins between two of them must not choose others in their place.
+        """
         each: dict[str, list[Eviction]] = {}
         for number, one in enumerate(evictions):
+            self.victims.evicting(one.pod)
             each.setdefault(one.beneficiary or f"#{number}", []).append(one)
         return [Evictions(deque(sorted(some, key=lambda one: not one.guarded))) for some in each.values()]
 
@@ -147,7 +156,7 @@ class Evictor:
 
     def _accepted(self, some: Evictions) -> float | None:
         one = some.rest[0]
-        self.victims.evicting(one.pod)
+        self.victims.evicted(one.pod)
         related = None
         if one.beneficiary:
             namespace, _, name = one.beneficiary.partition("/")
@@ -185,7 +194,8 @@ class Evictor:
         self._end(some.rest, "failed")
 
     def _end(self, rest: deque[Eviction], result: Result) -> None:
-        for _ in rest:
+        for one in rest:
+            self.victims.kept(one.pod)
             self.told("Evict", result)
         rest.clear()
 

@@ -8,7 +8,7 @@
 | Binding | no node | its bind is on the way |
 | Bound | has a node, phase Pending | |
 | Running | phase Running | |
-| Releasing | `deletionTimestamp` set, or its eviction accepted | |
+| Releasing | `deletionTimestamp` set | or its eviction decided on |
 | Succeeded, Failed, Unknown | that phase | |
 
 Source: kube-batch pkg/scheduler/api/types.go; Volcano pkg/scheduler/api/helpers.go, getTaskStatus. There *allocated*

@@ -266,6 +266,30 @@ def test_an_evicted_pod_terminates_before_the_watch_says_so() -> None:
     cluster.cache.evicting(cluster.pod("v"))
     assert cluster.pod("v").terminating
     assert cluster.cache.state(cluster.pod("v")) is TaskState.Releasing
+    cluster.now = 3600  # however long the server takes to answer
+    assert cluster.pod("v").terminating
+
+
+def test_a_pod_that_is_not_evicted_after_all_runs_on() -> None:
+    cluster = Cluster()
+    cluster.put(pod("v", uid="1", nodeName="n", status={"phase": "Running"}))
+    for way in (cluster.cache.kept, lambda pod: cluster.cache.spared(pod, 30)):
+        cluster.cache.evicting(cluster.pod("v"))
+        way(cluster.pod("v"))
+        assert not cluster.pod("v").terminating
+        assert cluster.cache.state(cluster.pod("v")) is TaskState.Running
+
+
+def test_an_eviction_that_the_watch_never_shows_expires() -> None:
+    """The server has accepted it, and 60 s later the pod is still there: it is believed as it is shown."""
+    cluster = Cluster()
+    cluster.put(pod("v", uid="1", nodeName="n", status={"phase": "Running"}))
+    cluster.cache.evicting(cluster.pod("v"))
+    cluster.cache.evicted(cluster.pod("v"))
+    cluster.now = 59
+    assert cluster.pod("v").terminating
+    cluster.now = 60
+    assert not cluster.pod("v").terminating
 
 
 def test_a_promise_holds_until_the_watch_shows_it() -> None:

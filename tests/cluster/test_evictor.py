@@ -24,7 +24,7 @@ def test_an_eviction_names_the_uid_and_leaves_the_grace_period_to_the_pod() -> N
             "metadata": {"namespace": "ns", "name": "v"},
             "deleteOptions": {"preconditions": {"uid": "uid-v"}},
         }
-        assert book.lines == ["evicting v", "Evict ok"]
+        assert book.lines == ["evicting v", "evicted v", "Evict ok"]
         (event,) = book.events
         assert (event.reason, event.action, event.type, event.regarding.name) == (
             "Preempted",
@@ -50,7 +50,9 @@ def test_what_a_budget_refuses_ends_the_rest_before_anybody_has_gone() -> None:
         binder.evict([evict("a"), evict("b"), evict("c", guarded=True), evict("d", "ns/other")])
         assert binder.drain(5)
         assert [request.path.split("/")[-2] for request in server.sent("eviction")] == ["c", "d"]
-        assert book.lines == ["spared c 30", "Evict refused", "Evict failed", "Evict failed", "evicting d", "Evict ok"]
+        assert book.lines[:4] == ["evicting a", "evicting b", "evicting c", "evicting d"]
+        refusal = ["spared c 30", "Evict refused", "kept a", "Evict failed", "kept b", "Evict failed"]
+        assert book.lines[4:] == [*refusal, "evicted d", "Evict ok"]
         refused = book.events[0]
         assert (refused.reason, refused.type) == ("EvictionRefused", "Warning")
         assert "2 more evictions for ns/big are not asked for" in refused.note
@@ -64,7 +66,7 @@ def test_a_budget_that_gives_out_half_way_ends_the_rest() -> None:
         server.budgets["pdb"] = 1
         binder.evict([evict(name, guarded=True) for name in "abc"])
         assert binder.drain(5)
-        assert book.lines == ["evicting a", "Evict ok", "spared b 30", "Evict refused", "Evict failed"]
+        assert book.lines[3:] == ["evicted a", "Evict ok", "spared b 30", "Evict refused", "kept c", "Evict failed"]
 
 
 def test_two_budgets_on_one_pod_are_refused_for_long() -> None:
@@ -74,7 +76,7 @@ def test_two_budgets_on_one_pod_are_refused_for_long() -> None:
         server.script = lambda request: status(500, "", message)
         binder.evict([evict("v")])
         assert binder.drain(5)
-        assert book.lines == ["spared v 600", "Evict refused"]
+        assert book.lines == ["evicting v", "spared v 600", "Evict refused"]
         assert len(server.requests) == 1
 
 
@@ -85,7 +87,7 @@ def test_a_busy_server_is_no_refusal() -> None:
         server.script = nth({0: status(429, "TooManyRequests")}, "/eviction")
         binder.evict([evict("v")])
         assert binder.drain(5)
-        assert book.lines == ["evicting v", "Evict ok"]
+        assert book.lines == ["evicting v", "evicted v", "Evict ok"]
         assert len(server.sent("eviction")) == 2
 
 
@@ -96,7 +98,7 @@ def test_a_lost_answer_is_looked_up(acts: bool) -> None:
         server.script = nth({0: Reset(acts=acts)}, "/eviction")
         binder.evict([evict("v")])
         assert binder.drain(5)
-        assert book.lines == ["evicting v", "Evict ok"]
+        assert book.lines == ["evicting v", "evicted v", "Evict ok"]
         assert len(server.sent("eviction")) == (1 if acts else 2)
 
 
@@ -105,7 +107,7 @@ def test_a_victim_that_has_gone_is_no_failure_and_its_successor_is_spared() -> N
         server.pod("v", uid="successor")
         binder.evict([evict("gone"), evict("v")])
         assert binder.drain(5)
-        assert book.lines == ["Evict ok", "evicting v", "Evict ok"]
+        assert book.lines == ["evicting gone", "evicting v", "Evict ok", "evicted v", "Evict ok"]
         assert "deletionTimestamp" not in server.pods["ns/v"]["metadata"]
 
 
@@ -124,7 +126,7 @@ def test_no_eviction_leaves_without_the_lease() -> None:
         binder.evict([evict("a"), evict("b")])
         assert binder.drain(5)
         assert [request.path.split("/")[-2] for request in server.sent("eviction")] == ["a"]
-        assert book.lines == ["evicting a", "Evict ok", "Evict failed"]
+        assert book.lines == ["evicting a", "evicting b", "evicted a", "Evict ok", "kept b", "Evict failed"]
 
 
 def test_an_eviction_that_gets_no_answer_is_given_up() -> None:
@@ -133,4 +135,4 @@ def test_an_eviction_that_gets_no_answer_is_given_up() -> None:
         server.script = lambda request: Reset() if request.path.endswith("/eviction") else None
         binder.evict([evict("v")])
         assert binder.drain(10)
-        assert book.lines == ["spared v 30", "Evict lost"]
+        assert book.lines == ["evicting v", "spared v 30", "Evict lost"]

@@ -44,7 +44,7 @@ def install_crds(cluster: Cluster) -> None:
 
 def established(cluster: Cluster, crd: str) -> bool:
     status = cluster.get("CustomResourceDefinition", crd, api_version="apiextensions.k8s.io/v1").get("status", {})
-    return any(c["type"] == "Established" and c["status"] == "True" for c in status.get("conditions", []))
+    return any(c["type"] == "Established" and c["status"] == "True" for c in status.get("conditions") or [])
 
 
 @pytest.fixture(scope="session")
