@@ -205,6 +205,7 @@ class Scheduler:
             self._log(report)
         except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried
             self._observer.cycle_failed()
+            self._last = None
             self._due = time.monotonic() + FAILED_SECONDS
             path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
             _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})

@@ -124,7 +124,9 @@ def test_what_a_disruption_budget_refuses_is_planned_around(
         ends = one.metrics("solver_sched_decisions_total")
         assert (ends['kind="Evict",result="refused"'], ends['kind="Evict",result="ok"']) == (1, 2)
         events = cluster.items("Event", namespace, "events.k8s.io/v1")
-        refused = {event["regarding"]["name"]: event["note"] for event in events if event["reason"] == "EvictionRefused"}
+        refused = {
+            event["regarding"]["name"]: event["note"] for event in events if event["reason"] == "EvictionRefused"
+        }
         assert refused.keys() == {"guarded"}
         assert "disruption budget" in refused["guarded"]
         recorder.wait_for_rest(2)

@@ -39,8 +39,9 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
     the node: one of the gang is one too many there. Its Job makes another pod, which runs on a node that comes later.
     """
     with (
-        Proxy(control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=3)])
-        as proxy,
+        Proxy(
+            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=3)]
+        ) as proxy,
         Recorder(cluster) as recorder,
     ):
         through = control_plane.credentials(control_plane.folder / "slow.kubeconfig", control_plane.token, proxy.url)
