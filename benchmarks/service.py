@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,13 +129,16 @@ def measured(plane: ControlPlane, folder: Path, pods: int) -> dict[str, float]:
         assert on_nodes == bound, f"{on_nodes} pods have a node, {bound} binds were confirmed"
         lines = [one for one in _lines(log) if one.get("msg") == "cycle" and one.get("bound")]
         _say(f"{bound} bound; cycles: " + "; ".join(f"{one['bound']} in {one['seconds']}" for one in lines[:4]))
-        before, at = processor(process.pid), time.monotonic()
+        _say(f"{_quiet(port):.0f} s more until all events and statuses were written")
+        before, at, sent = processor(process.pid), time.monotonic(), _requests(port)
         time.sleep(IDLE_SECONDS)
+        cycles = sum(one.get("msg") == "cycle" for one in _lines(log))
+        _say(f"{cycles} cycles; requests while idle: {dict(_requests(port) - sent)}")
         idle = 100 * (processor(process.pid) - before) / (time.monotonic() - at)
     finally:
         process.terminate()
         process.wait(30)
-        _say(log.read_text()[-3000:] if process.returncode else "the service ended")
+        _say("\n".join(log.read_text().splitlines()[-3:])[:3000])
     return {
         "pods": pods,
         "pods bound": bound,
@@ -154,6 +158,26 @@ def _confirmed(port: int) -> int:
         return 0  # not there yet
     (count,) = re.findall(r'^solver_sched_decisions_total{kind="Bind",result="ok"} (\S+)', text, re.MULTILINE)
     return int(float(count))
+
+
+def _quiet(port: int) -> float:
+    """Seconds until nothing was written for ten of them."""
+    started = last = time.monotonic()
+    before = _requests(port)
+    while time.monotonic() - last < 10 and time.monotonic() - started < 300:
+        time.sleep(1)
+        now = _requests(port)
+        if any("POST" in labels or "PATCH" in labels for labels in now - before):
+            last = time.monotonic()
+        before = now
+    return last - started
+
+
+def _requests(port: int) -> Counter[str]:
+    """Requests to the API server so far, by verb and code."""
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=5).data.decode()
+    found = re.findall(r"^solver_sched_api_requests_total{(.*)} (\S+)", text, re.MULTILINE)
+    return Counter({labels: int(float(count)) for labels, count in found})
 
 
 def _lines(log: Path) -> Iterator[Object]:

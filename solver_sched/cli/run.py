@@ -178,6 +178,7 @@ def run(
             dry_run=dry_run,
             workers=WORKERS,
         )
+        events.behind(binder.lane)
         status = StatusWriter(hands_api, cache, bucket=slow, ahead=binder.lane, may_send=may_send, dry_run=dry_run)
         watches = Watches(connection(64), cache, relisted=metrics.relist)
 
@@ -220,6 +221,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         leader.on_change(metrics.leader)
+        leader.on_change(lambda leads: status.begin() if leads else None)
         leader.on_change(lambda _: cache.wake())
         watches.start()
         warm_up()  # the solver's imports run while the first lists come in

@@ -95,7 +95,6 @@ class Events:
         api: Api,
         *,
         bucket: TokenBucket,
-        ahead: Lane[Any] | None = None,
         limit: int = 20_000,
         workers: int = 2,
         raw: Callable[[str, str], bytes | None] = lambda _kind, _key: None,
@@ -109,7 +108,7 @@ class Events:
         self._waiting: OrderedDict[Key, None] = OrderedDict()
         self._number = 0
         self.dropped = 0
-        self._lane: Lane[Key] = Lane("events", self._send, workers=workers, bucket=bucket, ahead=ahead)
+        self._lane: Lane[Key] = Lane("events", self._send, workers=workers, bucket=bucket)
 
     def tell(self, event: Event) -> None:
         """Queue an event, or count it to the series it belongs to. Never blocks."""
@@ -129,6 +128,10 @@ class Events:
             self._waiting[key] = None
             self._make_room(now)
         self._lane.put([key])
+
+    def behind(self, lane: Lane[Any]) -> None:
+        """From now on the due work of `lane` comes first."""
+        self._lane.behind(lane)
 
     def drain(self, seconds: float) -> bool:
         """Wait until all are sent, at most `seconds`; whether they are."""

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Lane(Generic[T]):
         *,
         workers: int,
         bucket: TokenBucket,
-        ahead: Lane[object] | None = None,
+        ahead: Lane[Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name, self._work, self._bucket, self._ahead, self._clock = name, work, bucket, ahead, clock
@@ -101,6 +101,10 @@ class Lane(Generic[T]):
         """Items that are not done, those being worked on and those waiting for another try included."""
         with self._lock:
             return len(self._ready) + len(self._later) + self._running
+
+    def behind(self, lane: Lane[Any]) -> None:
+        """From now on the due work of `lane` comes first."""
+        self._ahead = lane
 
     def wait_quiet(self, seconds: float) -> None:
         """Return when no work of this lane is due, at the latest after `seconds`."""
