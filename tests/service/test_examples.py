@@ -123,9 +123,7 @@ def test_the_owner_reclaims_its_half(
             cluster.wait_for(lambda: queue().get("status", {}).get("allocated", {}).get("cpu") == "4", 20, what)  # noqa: B023
 
 
-def test_who_waits_is_told_why(
-    control_plane: ControlPlane, cluster: Cluster, namespace: str, service: Start
-) -> None:
+def test_who_waits_is_told_why(control_plane: ControlPlane, cluster: Cluster, namespace: str, service: Start) -> None:
     """A node of 4 CPUs: three of the gang of five would fit beside a. The queue of a and b holds 1 CPU, so b waits."""
     cluster.nodes(1, {"cpu": 4})
     spec = {"weight": 1, "capability": {"cpu": "1"}}

@@ -1,4 +1,4 @@
-"""Others place pods on the same nodes at the same time: what the kubelet rejects is seen, and the gang is made whole."""
+"""Others place pods on the same nodes at the same time: what the kubelet rejects is seen, and its gang repaired."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
     the node: one of the gang is one too many there. Its Job makes another pod, which runs on a node that comes later.
     """
     with (
-        Proxy(control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=3)])
-        as proxy,
+        Proxy(
+            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=3)]
+        ) as proxy,
         Recorder(cluster) as recorder,
     ):
         through = control_plane.credentials(control_plane.folder / "slow.kubeconfig", control_plane.token, proxy.url)
@@ -65,8 +66,8 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
 
 
 def test_beside_the_default_scheduler(start_control_plane: Callable[..., ControlPlane], service: Start) -> None:
-    """Four nodes of 8 CPUs. Six gangs of three and, at the same moment, twelve pods of kube-scheduler, a CPU each: 30 of
-    32 CPUs, so that the two run into each other. Both schedulers' pods are of Jobs, and all run in the end.
+    """Four nodes of 8 CPUs. Six gangs of three and, at the same moment, twelve pods of kube-scheduler, a CPU each: 30
+    of 32 CPUs, so that the two run into each other. Both schedulers' pods are of Jobs, and all run in the end.
     """
     require("kube-scheduler")
     plane = start_control_plane(components=["kube-controller-manager", "kubelet", "kube-scheduler"])

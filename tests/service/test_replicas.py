@@ -32,9 +32,7 @@ def test_a_stopped_leader_is_followed_and_sends_nothing_when_it_goes_on(
     cluster.nodes(8, {"cpu": 8})
     with ExitStack() as stack:
         recorder = stack.enter_context(Recorder(cluster))
-        proxies = [
-            stack.enter_context(Proxy(control_plane.url, control_plane.authority)) for _ in range(2)
-        ]
+        proxies = [stack.enter_context(Proxy(control_plane.url, control_plane.authority)) for _ in range(2)]
         files = [
             control_plane.credentials(control_plane.folder / f"replica-{i}.kubeconfig", control_plane.token, p.url)
             for i, p in enumerate(proxies)
