@@ -16,7 +16,7 @@ LOCKED := $(VENV)/locked-$(call checksum,requirements-dev.lock)
 READY := $(VENV)/ready-$(call checksum,pyproject.toml)
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 25
 
 $(LOCKED):
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 found: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -125,6 +125,9 @@ class World:
     def evict(self, evictions: Iterable[Eviction]) -> None:
         assert not list(evictions)
 
+    def drain(self, seconds: float) -> bool:  # noqa: ARG002  # all is done at once
+        return True
+
     def nominate(self, pod: Pod, node: str | None) -> None:
         self.cache.nominate(pod, node)
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_report
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,7 @@ from solver_sched.cycle import Budget as Effort
 from solver_sched.cycle import CycleReport, run_cycle
 from solver_sched.due import seconds_until
 from solver_sched.policy.watched import WatchedPolicy
+from solver_sched.problem.arrays import Member
 from solver_sched.snapshot import InputProblem, Snapshot, dump
 
 WINDOW = 0.05
@@ -41,6 +43,8 @@ FAILED_SECONDS = 10.0
 """How long after a cycle that failed the next one is tried, if nothing changes before."""
 POLICY_SECONDS = 10.0
 """How often the policy's file is looked at while nothing happens."""
+IN_FLIGHT_SECONDS = 5.0
+"""How long the next cycle waits for the decisions of the last one to be answered: they need the processor more."""
 DUMPS_KEPT = 10
 STUCK = 5.0
 """The loop counts as stuck when it has shown no life for this many hard time limits, and a minute."""
@@ -65,6 +69,7 @@ class Hands(Protocol):
     def bind(self, gangs: Iterable[Sequence[Placement]]) -> None: ...
     def evict(self, evictions: Iterable[Eviction]) -> None: ...
     def nominate(self, pod: Pod, node: str | None) -> None: ...
+    def drain(self, seconds: float) -> bool: ...
 
 
 class Observer(Protocol):
@@ -126,40 +131,40 @@ class Scheduler:
     ) -> None:
         """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
         while lead(stop):
-            self._last = (
-                None  # another may have led in between: what it did is in the cache, what we had under way is not
-            )
+            self._last = None  # another one may have led in between
             self._serve(stop)
 
     def _serve(self, stop: threading.Event) -> None:
-        seen = -1
+        again = False
         while not stop.is_set() and self._term():
             begun = time.monotonic()
-            self.beat = begun
-            changed = self._policy.refresh()
-            now_seen = self._cache.changes()
-            if now_seen != seen or changed or begun >= self._due:
-                seen = now_seen
-                self.cycle(again=changed or begun >= self._due)
-            pause = begun + self._settings.period - time.monotonic()
-            if pause > 0 and stop.wait(pause if self._cache.changes() != seen else 0):
-                return
-            if self._wait(seen, stop):
-                stop.wait(WINDOW)
+            again |= self._policy.refresh() or begun >= self._due
+            seen = self._cache.changes()
+            self.cycle(again=again)
+            took = time.monotonic() - begun
+            # on a large cluster cycles take half of the time at most: what they decide has to be sent, too
+            stop.wait(max(self._settings.period - took, took))
+            until = time.monotonic() + IN_FLIGHT_SECONDS
+            while not stop.is_set() and time.monotonic() < until and not self._hands.drain(0.5):
+                self.beat = time.monotonic()
+            again = self._wait(seen, stop)
 
     def _wait(self, seen: int, stop: threading.Event) -> bool:
-        """Wait for a change, the next thing that time brings, or `stop`; whether something changed."""
+        """Return when something has changed, time brings something, or `stop` is set; whether to decide in any case."""
+        looked = time.monotonic()
         while not stop.is_set() and self._term():
             self.beat = now = time.monotonic()
-            until = min(self._due - now, self._cache.next_end(), POLICY_SECONDS)
+            until = min(self._due - now, self._cache.next_end())
             if until <= 0:
                 return False
             # short waits, so that `stop` and a lost lead are noticed
             if self._cache.wait_changed(seen, min(until, 1.0)):
-                return True
-            if until <= 1.0 or self._policy.refresh():
-                self._due = min(self._due, time.monotonic())
+                stop.wait(WINDOW)
                 return False
+            if now - looked > POLICY_SECONDS:
+                looked = now
+                if self._policy.refresh():
+                    return True
         return False
 
     def stuck(self) -> str:
@@ -174,32 +179,48 @@ class Scheduler:
         """Decide once; None where nothing has changed that a decision could rest on, or the cycle failed. `again`: even
         if nothing has.
         """
-        self._due = float("inf")
         self.term = self._term()
         snapshot: Snapshot | None = None
         begun = time.perf_counter()
         try:
             snapshot = self._cache.snapshot(int(self._clock()))
-            if not again and self._last is not None and replace(snapshot, now=self._last.now) == self._last:
-                return None
+            last, self._last = self._last, snapshot
+            if last is not None and self.report is not None and not again:
+                if not self._acted_on(last) and replace(snapshot, now=last.now) == last:
+                    return None
+                if _went_on(last, snapshot, self.report):
+                    # nothing to decide: what was bound has started, and users are to see that
+                    self._see(replace_report(self.report, snapshot=snapshot, decisions=()))
+                    return None
             took = time.perf_counter() - begun
             report = run_cycle(snapshot, self._policy.policy, Effort(self._limit()), self._settings.solver)
-            self._last, self.report = snapshot, report
+            self.report = report
             if report.refused:
                 self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
             before = time.perf_counter()
             if self._term() == self.term:
                 self._carry_out(report)
-            self._tell(report, took, time.perf_counter() - before)
+            self._observer.observe_cycle(report, took, time.perf_counter() - before)
+            self._see(report)
+            self._log(report)
         except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried
             self._observer.cycle_failed()
-            self._last = snapshot
+            self._last = None
             self._due = time.monotonic() + FAILED_SECONDS
             path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
             _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})
             return None
         self._due = time.monotonic() + seconds_until(report)
         return report
+
+    def _acted_on(self, last: Snapshot) -> bool:
+        """Whether binds or evictions were decided on `last`: if all is as it was then, they have failed."""
+        report = self.report
+        return (
+            report is not None
+            and report.snapshot is last
+            and any(isinstance(d, Bind | Evict) for d in report.decisions)
+        )
 
     def _limit(self) -> float:
         return self._settings.time_limit or self._policy.policy.solve.time_limit_seconds or Effort().seconds
@@ -235,17 +256,19 @@ class Scheduler:
             if node != pod.nominated and (node is not None or waits):
                 self._hands.nominate(pod, node)
 
-    def _tell(self, report: CycleReport, snapshot_seconds: float, bind_seconds: float) -> None:
-        self._observer.observe_cycle(report, snapshot_seconds, bind_seconds)
-        broken = [job.name for job in report.index.members if 0 < job.ready < job.minimum]
-        self._observer.broken_gangs(len(broken))
+    def _see(self, report: CycleReport) -> None:
+        """What users and dashboards see of the cluster as it is now."""
+        self._observer.broken_gangs(sum(map(_broken, report.index.members)))
         self._show(Shown(report, quota_reason=self._settings.quota_reason, failed=self._cache.failed()))
+
+    def _log(self, report: CycleReport) -> None:
         problems = frozenset(report.snapshot.problems)
         for problem in sorted(problems - self._problems, key=str):
             _log.warning("cannot be used: %s", problem)
             self._complain(problem)
         self._problems = problems
         fields = logs.of_cycle(report)
+        broken = [job.name for job in report.index.members if _broken(job)]
         if broken:
             fields["broken"] = broken[: logs.FIRST]
         _log.info("cycle", extra=fields)
@@ -280,3 +303,33 @@ class Scheduler:
         """JSON of the last cycle's plan."""
         report = self.report
         return msgspec.json.encode(report.as_dict()) if report is not None else None
+
+
+def _broken(job: Member) -> bool:
+    return 0 < job.ready < job.minimum
+
+
+def _went_on(last: Snapshot, now: Snapshot, report: CycleReport) -> bool:
+    """Whether all that happened is that pods which `report` bound are bound, and pods on nodes have begun to run: then
+    nobody who waits has got room, or lost any.
+    """
+    if len(last.pods) != len(now.pods) or replace(now, now=last.now, pods=last.pods) != last:
+        return False
+    bound = {one.pod: one.node for one in report.decisions if isinstance(one, Bind)}
+    for before, after in zip(last.pods, now.pods, strict=True):
+        if before.key in bound and after.node is None:
+            return False
+        if before is after or before == after:
+            continue
+        if before.uid != after.uid or after.phase not in ("Pending", "Running"):
+            return False
+        same = replace(after, phase=before.phase, started=before.started)
+        node = bound.get(before.key)
+        if node is not None and before.node in (None, node):
+            before, same = (
+                replace(before, node=node, preemptable=True, nominated=None),
+                replace(same, preemptable=True, nominated=None),
+            )
+        if before != same or after.node is None:
+            return False
+    return True

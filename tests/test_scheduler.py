@@ -18,6 +18,7 @@ from solver_sched.cluster.evictor import Eviction
 from solver_sched.cluster.kinds import KINDS
 from solver_sched.cluster.objects import Pod, PodGroup
 from solver_sched.cluster.sources import load_snapshot
+from solver_sched.conditions import Shown
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.due import seconds_until
 from solver_sched.policy.watched import WatchedPolicy
@@ -47,6 +48,9 @@ class Hands:
     def evict(self, evictions: Iterable[Eviction]) -> None:
         self.done += [("evict", one.pod.name, one.beneficiary, str(one.guarded)) for one in evictions]
 
+    def drain(self, seconds: float) -> bool:
+        return True
+
     def nominate(self, pod: Pod, node: str | None) -> None:
         self.cache.nominate(pod, node)
         self.done.append(("nominate", pod.name, node or "-"))
@@ -73,6 +77,7 @@ class World:
         self.cache = ClusterCache(("solver-sched",))
         self.hands, self.counts = Hands(self.cache), Counts()
         self.complaints: list[InputProblem] = []
+        self.shown: list[Shown] = []
         self.term = 1
         self.scheduler = Scheduler(
             self.cache,
@@ -80,6 +85,7 @@ class World:
             WatchedPolicy(policy),
             Settings(period=0.01, dump_dir=dump_dir),
             self.counts,
+            show=self.shown.append,
             complain=self.complaints.append,
             term=lambda: self.term,
         )
@@ -120,6 +126,8 @@ def pod(name: str, of: str, cpu: int = 1, priority: int = 0, **status: Any) -> O
     meta = {"name": name, "namespace": "ns", "uid": name, "annotations": {"scheduling.k8s.io/group-name": of}}
     container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
     spec: Object = {"schedulerName": "solver-sched", "priority": priority, "containers": [container]}
+    if "nodeName" in status:
+        spec["nodeName"] = status.pop("nodeName")
     if "on" in status:
         spec["nodeName"] = status.pop("on")
         status["phase"] = "Running"
@@ -146,6 +154,31 @@ def test_nothing_is_done_twice_where_nothing_has_changed() -> None:
     assert world.counts.cycles == 1
     world.put(node("m", 1))
     assert world.cycle() == [("bind", "g-0 m", "g-1 n")]
+
+
+def test_what_was_bound_begins_to_run_and_users_see_it_without_another_decision() -> None:
+    """The gang of 1 takes the only CPU. That it is bound, then runs, gives room to nobody; that it ends does."""
+    world = World()
+    world.put(node("n", 1), *group("g", 1), pod("g-0", "g"), *group("late", 1, priority=-1), pod("late-0", "late"))
+    assert world.cycle() == [("bind", "g-0 n")]
+    seen = len(world.shown)
+    world.put(pod("g-0", "g", nodeName="n"))
+    world.put(pod("g-0", "g", on="n"))
+    assert world.cycle() == []
+    assert world.counts.cycles == 1
+    assert len(world.shown) == seen + 1
+    (status,) = [one for one in world.shown[-1].groups if one.group.name == "g"]
+    assert (status.fields["phase"], status.fields["running"]) == ("Running", 1)
+    world.put(pod("g-0", "g", phase="Succeeded", nodeName="n"))
+    assert world.cycle() == [("bind", "late-0 n")]
+
+
+def test_a_bind_that_failed_is_decided_again() -> None:
+    world = World()
+    world.put(node("n", 1), *group("g", 1), pod("g-0", "g"))
+    assert world.cycle() == [("bind", "g-0 n")]
+    world.cache.forget(world.cache.snapshot(0).pods[0])
+    assert world.cycle() == [("bind", "g-0 n")]
 
 
 def test_victims_go_and_their_room_is_promised() -> None:

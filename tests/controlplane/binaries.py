@@ -71,7 +71,7 @@ def build() -> None:
     """Build all tools of go.mod. They appear at once or not at all, so two builds at a time do no harm."""
     target = folder()
     target.parent.mkdir(parents=True, exist_ok=True)
-    say(f"building the control plane that tests run into {target} (once, about six minutes on two cores)")
+    say(f"building the control plane that tests run into {target} (once, about seven minutes on two cores)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
         out = Path(made) / "bin"
         subprocess.run(
