@@ -173,7 +173,7 @@ class ClusterCache:
             self._told(True)
 
     def evicting(self, pod: Pod) -> None:
-        """Its eviction is asked for: it counts as terminating from now on, or the next cycle would choose again."""
+        """Its eviction is to be asked for: it counts as terminating, or the next cycle would choose again."""
         with self._lock:
             found = self._assumptions.change(pod)
             found.held, found.until = Held.evicted, float("inf")

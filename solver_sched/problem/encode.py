@@ -51,8 +51,9 @@ def encode(
     queues = queues_of(snapshot)
     jobs = jobs_of(snapshot, ours)
     held: dict[str, tuple[str, str]] = {}
+    unread = {problem.object: problem for problem in snapshot.problems}
     for job in jobs:
-        reason = hold(job, snapshot, queues) or refused.get(job.key)
+        reason = hold(job, snapshot, queues, unread) or refused.get(job.key)
         if reason is not None:
             held[job.key] = reason
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
 from solver_sched.quantity import parse_duration
-from solver_sched.snapshot import Snapshot
+from solver_sched.snapshot import InputProblem, Snapshot
 
 DEFAULT_QUEUE = "default"
 WITHOUT_CLASS = ("scheduling.x-k8s.io/v1alpha1",)
@@ -150,11 +150,17 @@ def age_limit(group: PodGroup | None) -> int:
     return 0
 
 
-def hold(job: Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str, str] | None:
-    """Why nothing of the job may be decided on now, as (code, sentence), or None."""
+def hold(
+    job: Job, snapshot: Snapshot, queues: Mapping[str, Queue], unread: Mapping[str, InputProblem]
+) -> tuple[str, str] | None:
+    """Why nothing of the job may be decided on now, as (code, sentence), or None. `unread`: by object, what is wrong
+    with those that could not be read: they are missing here, but they do exist.
+    """
     if job.group is None and not job.pending:
         return None
     if job.group is None and job.pending[0].group is not None:
+        if f"PodGroup {job.key}" in unread:
+            return "GroupMissing", f"pod group {job.key} cannot be used: {_mistake(unread[f'PodGroup {job.key}'])}"
         name = job.key.split("/", 1)[1]
         elsewhere = sorted(group.namespace for group in snapshot.groups if group.name == name)
         hint = f"; a group of that name is in namespace {', '.join(elsewhere)}" if elsewhere else ""
@@ -164,6 +170,8 @@ def hold(job: Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str
     if job.group is not None and job.group.hold:
         return _split_hold(job.group.hold)
     queue = queues.get(job.queue)
+    if queue is None and f"Queue {job.queue}" in unread:
+        return "QueueMissing", f"queue {job.queue} cannot be used: {_mistake(unread[f'Queue {job.queue}'])}"
     if queue is None:
         return "QueueMissing", f"queue {job.queue} does not exist"
     if queue.state not in ("", "Open"):
@@ -171,6 +179,10 @@ def hold(job: Job, snapshot: Snapshot, queues: Mapping[str, Queue]) -> tuple[str
     if any(other.parent == job.queue for other in queues.values()):
         return "QueueInner", f"queue {job.queue} has child queues; only leaves start jobs"
     return None
+
+
+def _mistake(problem: InputProblem) -> str:
+    return ": ".join(part for part in (problem.field, problem.message) if part)
 
 
 def pod_hold(pod: Pod) -> tuple[str, str] | None:

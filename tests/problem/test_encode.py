@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
 from solver_sched.problem.arrays import NO_LIMIT, Ints, Problem
 from solver_sched.problem.encode import encode, useful_free
-from solver_sched.snapshot import Snapshot
+from solver_sched.snapshot import InputProblem, Snapshot
 from tests.strategies import in_order, random_snapshot, shuffled, snapshots
 
 
@@ -232,7 +232,22 @@ def test_pods_are_taken_by_priority_then_index_then_name() -> None:
             "GroupMissing",
             "a group of that name is in namespace other",
         ),
+        (
+            Snapshot(
+                pods=(pod("p", group="ns/g"),),
+                problems=(InputProblem("f.yaml", "PodGroup ns/g", "spec.minMember", "expected int, got str"),),
+            ),
+            "ns/g",
+            "GroupMissing",
+            "pod group ns/g cannot be used: spec.minMember: expected int, got str",
+        ),
         (Snapshot(pods=(pod("p", queue="gone"),)), "ns/p", "QueueMissing", "queue gone does not exist"),
+        (
+            Snapshot(pods=(pod("p", queue="q"),), problems=(InputProblem("", "Queue q", "spec", "expected object"),)),
+            "ns/p",
+            "QueueMissing",
+            "queue q cannot be used: spec: expected object",
+        ),
         (
             Snapshot(pods=(pod("p", queue="q"),), queues=(Queue("q", state="Closed"),)),
             "ns/p",

@@ -98,8 +98,8 @@ def test_promised_room_is_taken_by_whom_it_was_promised_to(
 def test_what_a_disruption_budget_refuses_is_planned_around(
     start_control_plane: Callable[..., ControlPlane], service: Start
 ) -> None:
-    """Two nodes of 2 CPUs, full of what `borrower` has: one pod on the first, two on the second. `owner` is owed 2 CPUs,
-    and the fewest evictions are that of the one. Its budget says that it may go, but is out of date: the server refuses
+    """Two nodes of 2 CPUs, full of what `borrower` has: one pod on one, two on the other. `owner` is owed 2 CPUs, and
+    the fewest evictions are that of the one. Its budget says that it may go, but is out of date: the server refuses
     (429), and the two go.
     """
     plane = start_control_plane(components=["kubelet"])  # no controller that would bring the budget up to date

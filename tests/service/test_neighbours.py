@@ -1,4 +1,4 @@
-"""Others place pods on the same nodes at the same time: what the kubelet rejects is seen, and the gang is made whole."""
+"""Others place pods on the same nodes at the same time: what the kubelet rejects is seen, and its gang repaired."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
 
 
 def test_beside_the_default_scheduler(start_control_plane: Callable[..., ControlPlane], service: Start) -> None:
-    """Four nodes of 8 CPUs. Six gangs of three and, at the same moment, twelve pods of kube-scheduler, a CPU each: 30 of
-    32 CPUs, so that the two run into each other. Both schedulers' pods are of Jobs, and all run in the end.
+    """Four nodes of 8 CPUs. Six gangs of three and, at the same moment, twelve pods of kube-scheduler, a CPU each: 30
+    of 32 CPUs, so that the two run into each other. Both schedulers' pods are of Jobs, and all run in the end.
     """
     require("kube-scheduler")
     plane = start_control_plane(components=["kube-controller-manager", "kubelet", "kube-scheduler"])
