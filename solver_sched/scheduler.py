@@ -12,6 +12,7 @@ import hashlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_report
@@ -190,7 +191,8 @@ class Scheduler:
                     return None
                 if _went_on(last, snapshot, self.report):
                     # nothing to decide: what was bound has started, and users are to see that
-                    self._see(replace_report(self.report, snapshot=snapshot, decisions=()))
+                    bound = Counter(one.pod_group for one in self.report.decisions if isinstance(one, Bind))
+                    self._see(replace_report(self.report, snapshot=snapshot, decisions=()), bound)
                     return None
             took = time.perf_counter() - begun
             report = run_cycle(snapshot, self._policy.policy, Effort(self._limit()), self._settings.solver)
@@ -256,9 +258,9 @@ class Scheduler:
             if node != pod.nominated and (node is not None or waits):
                 self._hands.nominate(pod, node)
 
-    def _see(self, report: CycleReport) -> None:
-        """What users and dashboards see of the cluster as it is now."""
-        self._observer.broken_gangs(sum(map(_broken, report.index.members)))
+    def _see(self, report: CycleReport, bound: Mapping[str, int] = {}) -> None:
+        """What users and dashboards see of the cluster as it is now. `bound`: by group, pods bound since the report."""
+        self._observer.broken_gangs(sum(_broken(job, bound.get(job.name, 0)) for job in report.index.members))
         self._show(Shown(report, quota_reason=self._settings.quota_reason, failed=self._cache.failed()))
 
     def _log(self, report: CycleReport) -> None:
@@ -305,8 +307,8 @@ class Scheduler:
         return msgspec.json.encode(report.as_dict()) if report is not None else None
 
 
-def _broken(job: Member) -> bool:
-    return 0 < job.ready < job.minimum
+def _broken(job: Member, bound: int = 0) -> bool:
+    return 0 < job.ready + bound < job.minimum
 
 
 def _went_on(last: Snapshot, now: Snapshot, report: CycleReport) -> bool:

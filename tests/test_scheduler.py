@@ -253,6 +253,17 @@ def test_a_broken_gang_is_counted() -> None:
     assert world.counts.broken == 1
 
 
+def test_a_gang_that_was_made_whole_is_not_counted_as_broken() -> None:
+    """g runs 1 of its 2 and gets the other; that this one is bound brings no other cycle."""
+    world = World()
+    world.put(node("n", 2), *group("g", 2), pod("g-0", "g", on="n"), pod("g-1", "g"))
+    assert world.cycle() == [("bind", "g-1 n")]
+    assert world.counts.broken == 1
+    world.put(pod("g-1", "g", on="n"))
+    assert world.cycle() == []
+    assert (world.counts.cycles, world.counts.broken) == (1, 0)
+
+
 def test_an_object_that_cannot_be_used_is_told_of_once() -> None:
     world = World()
     bad = group("bad", 1)[0]
