@@ -141,7 +141,7 @@ def test_who_waits_is_told_why(control_plane: ControlPlane, cluster: Cluster, na
     (quota,) = (said for name, said in waits().items() if name in "ab")
     assert (quota["reason"], quota["message"].partition(":")[0]) == ("QuotaExceeded", "QueueCapability")
     assert {said["reason"] for name, said in waits().items() if name not in "ab"} == {"Unschedulable"}
-    assert "cpu" in waits()["g-0"]["message"]
+    cluster.wait_for(lambda: "cpu" in waits()["g-0"]["message"], 40, "it says of what there is too little")
     status = partial(cluster.get, "PodGroup", "g", namespace, VOLCANO)
     cluster.wait_for(lambda: condition(status().get("status", {}), "Unschedulable"), 20, "the group says so")
     said = condition(status()["status"], "Unschedulable")

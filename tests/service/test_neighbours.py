@@ -62,7 +62,7 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
         assert recorder.overcommits() == []
         assert recorder.moved() == []
         assert any(cycle.get("broken") == [f"{namespace}/g"] for cycle in one.cycles()), "it was said"
-        assert one.metrics("solver_sched_broken_gangs") == {"": 0}
+        assert one.metrics("solver_sched_broken_gangs") == {"": 0}, "and taken back"
 
 
 def test_beside_the_default_scheduler(start_control_plane: Callable[..., ControlPlane], service: Start) -> None:
