@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution
 from solver_sched.plugins.rules import Rules
@@ -35,6 +38,10 @@ FAILURES = (
 """What a solve may end with on numbers it cannot hold, our own defects included: the greedy plan is then the answer."""
 Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None]
 """What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts."""
+MEMORY = "SOLVER_SCHED_MEMORY"
+"""Environment variable: bytes that this process and its worker may take together, instead of the container's limit."""
+MEMORY_SHARE = 0.6
+"""The worker's part of it."""
 START_SECONDS = 30.0
 """A worker that has not answered by then has failed to start."""
 
@@ -145,8 +152,27 @@ def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None
     return best, lost
 
 
+def _goes_first() -> None:
+    """When memory runs out, this process ends and not the one that asked: that one goes on with the greedy plan.
+
+    The kernel may end a whole container for one process (kubelet sets memory.oom.group since 1.28), so there is a limit
+    of our own below the container's.
+    """
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    try:
+        most = os.environ.get(MEMORY) or Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return
+    if most.isdecimal():
+        share = int(int(most) * MEMORY_SHARE)
+        with suppress(OSError, ValueError):  # a lower limit of the system stays
+            resource.setrlimit(resource.RLIMIT_DATA, (share, share))
+
+
 def serve(descriptor: int) -> None:
     """The worker's loop: one problem after another until the pipe closes."""
+    _goes_first()
     from solver_sched.model.levels import solve
 
     pipe: Connection = Connection(descriptor)

@@ -14,7 +14,7 @@ import yaml
 
 from tests.controlplane.binaries import MissingError, binary
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.controlplane import HERE, ROOT, ControlPlane
+from tests.controlplane.controlplane import ROOT, ControlPlane
 
 DIALECTS = ("scheduling.sigs.dev/v1alpha2", "scheduling.incubator.k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 numbers = itertools.count()
@@ -32,7 +32,7 @@ def require(*programs: str) -> None:
 
 
 def install_crds(cluster: Cluster) -> None:
-    files = sorted(ROOT.glob("deploy/crds/*.yaml")) or [HERE / "crds.yaml"]
+    files = sorted(ROOT.glob("deploy/crds/*.yaml"))
     found = [
         o for file in files for o in yaml.safe_load_all(file.read_text()) if o["kind"] == "CustomResourceDefinition"
     ]

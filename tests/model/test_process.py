@@ -22,7 +22,7 @@ from solver_sched.document import certificate
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import process
 from solver_sched.model.effort import Effort, LevelResult
-from solver_sched.model.process import shut_down, solve_apart, warm_up
+from solver_sched.model.process import MEMORY, shut_down, solve_apart, warm_up
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.arrays import Plan, Problem
@@ -114,6 +114,18 @@ def test_a_worker_killed_before_its_first_level_leaves_greedy_and_a_note() -> No
     assert report.winner == "greedy"
     assert int(report.plan.count.sum()) == 3
     assert report.as_dict()["certificate"] == {"status": "greedy", "gap": None, "winner": "greedy"}
+
+
+def test_a_worker_that_runs_out_of_memory_leaves_greedy_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 MiB for both, of which the worker may take 48: what it imports alone needs more."""
+    monkeypatch.setenv(MEMORY, str(80 * 2**20))
+    shut_down()
+    report = run_cycle(three_of_four(), POLICY, Budget(5.0))
+    assert report.notes == ("the solver process died",)
+    assert report.winner == "greedy"
+    assert int(report.plan.count.sum()) == 3
+    monkeypatch.delenv(MEMORY)
+    assert run_cycle(three_of_four(), POLICY, Budget(5.0)).winner == "solver"
 
 
 def test_a_worker_that_hangs_is_killed_and_the_next_solve_works(monkeypatch: pytest.MonkeyPatch) -> None:
