@@ -26,7 +26,8 @@ class Assumed(Struct):
     """What is held to be true of the pod `uid`, beyond what the server shows.
 
     `node`: where it is bound, "" if nowhere. `nominated`: the promise made, "" = taken back. `until`: the whole
-    expires once the watch has been heard of so late, on the clock of the cache. `spared`: until when it is nobody's victim.
+    expires once the watch has been heard of so late, on the clock of the cache. `spared`: until when nobody may evict
+    it.
     """
 
     uid: str
