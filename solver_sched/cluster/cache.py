@@ -18,7 +18,7 @@ from msgspec import Raw
 from solver_sched.cluster import decode, volumes, wire
 from solver_sched.cluster.assumptions import SHOWN_SECONDS, Assumptions
 from solver_sched.cluster.decode import DEFAULT_QUEUE, Reader
-from solver_sched.cluster.dialects import BY_VERSION, first_counts, rank
+from solver_sched.cluster.dialects import BY_VERSION, alike, first_counts, rank
 from solver_sched.cluster.kinds import KINDS, Kind
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue
 from solver_sched.cluster.run_times import medians
@@ -468,7 +468,7 @@ class ClusterCache:
                     other = merged.setdefault(key, value)
                     if other is value:
                         continue
-                    complaint = "" if other == value else "is given twice and differs: the first one is used"
+                    complaint = "" if alike(other, value) else "is given twice and differs: the first one is used"
                     if isinstance(value, PodGroup):
                         is_first, complaint = first_counts(other.dialect, value.dialect)
                         merged[key] = other if is_first else value

@@ -22,7 +22,7 @@ from solver_sched.cluster import admission, decode, volumes, wire
 from solver_sched.cluster.admission import RULE_KINDS
 from solver_sched.cluster.conditions import Condition, last_written
 from solver_sched.cluster.decode import DEFAULT_QUEUE, HOLD, Reader
-from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS, first_counts
+from solver_sched.cluster.dialects import BY_VERSION, DIALECTS, MISPRINTS, alike, first_counts
 from solver_sched.cluster.documents import Document, document, documents, unpacked
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue, VolumeClaim
 from solver_sched.cluster.run_times import medians
@@ -426,7 +426,7 @@ class _Load:
                 continue
             key = _key(value)
             other = found.setdefault(key, value)
-            if other is not value and other != value:
+            if other is not value and not alike(other, value):
                 found[key] = self._one_of(kind, one.source, other, value)
         return found
 

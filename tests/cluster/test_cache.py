@@ -268,6 +268,15 @@ def test_a_successor_of_the_same_name_is_another_pod() -> None:
     assert cluster.pod("p").node is None
 
 
+def test_a_queue_in_two_apis_is_one_however_old_each_is() -> None:
+    cluster = Cluster()
+    for second, api in enumerate(("scheduling.volcano.sh/v1beta1", "scheduling.sigs.dev/v1alpha2")):
+        metadata = {"name": "default", "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}
+        cluster.put({"apiVersion": api, "kind": "Queue", "metadata": metadata, "spec": {"weight": 1}})
+    snapshot = cluster.snapshot()
+    assert (len(snapshot.queues), snapshot.problems) == (1, ())
+
+
 def test_a_refused_victim_is_spared_for_a_while() -> None:
     cluster = Cluster()
     cluster.put(pod("v", uid="1", nodeName="n", status={"phase": "Running"}))

@@ -307,6 +307,18 @@ def test_a_pod_given_twice(tmp_path: Path) -> None:
     assert lines(snapshot) == [f"{path}: Pod default/p: is given twice and differs: the first one is used"]
 
 
+def test_a_queue_in_two_apis_is_one_however_old_each_is() -> None:
+    """As the service creates `default` in each API that lacks it; another weight would be a difference."""
+
+    def queue(api: str, second: int, weight: int = 1) -> dict[str, Any]:
+        metadata = {"name": "default", "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}
+        return {"apiVersion": api, "kind": "Queue", "metadata": metadata, "spec": {"weight": weight}}
+
+    volcano, kube_batch = "scheduling.volcano.sh/v1beta1", "scheduling.sigs.dev/v1alpha2"
+    assert read_objects([queue(volcano, 1), queue(kube_batch, 2)]).problems == ()
+    assert len(read_objects([queue(volcano, 1), queue(kube_batch, 1, weight=2)]).problems) == 1
+
+
 def test_secrets_and_environment_never_reach_the_snapshot() -> None:
     told = pod("p")
     told["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from solver_sched.cluster.dialects import coscheduling, kube_batch, native, volcano
 from solver_sched.cluster.dialects.dialect import Dialect
+from solver_sched.cluster.objects import Queue
 
 DIALECTS: tuple[Dialect, ...] = (volcano.DIALECT, kube_batch.DIALECT, coscheduling.DIALECT, native.DIALECT)
 """Where two families hold a group of the same namespace and name, the earlier one counts."""
@@ -33,3 +36,12 @@ def first_counts(first: str, second: str) -> tuple[bool, str]:
     kept, other = sorted((first, second), key=rank)
     same = BY_VERSION.get(kept) is BY_VERSION.get(other)
     return kept == first, "" if same else f"is given as {other} too: the one of {kept} is used"
+
+
+def alike(first: object, second: object) -> bool:
+    """Whether two objects of one name say the same. Of queues the age does not count: a default queue is made in each
+    API that lacks it, one after the other.
+    """
+    if isinstance(first, Queue) and isinstance(second, Queue):
+        second = replace(second, created=first.created)
+    return first == second
