@@ -322,7 +322,7 @@ def create(cluster: Cluster, namespace: str, works: Iterable[Work]) -> None:
 def wait_for_moment(rng: random.Random, proxy: Proxy) -> None:
     """Until some more binds or evictions have come, or the service has been at work for some time, or starts."""
     what, more = rng.choice((("/binding", rng.randint(1, 15)), ("/eviction", rng.randint(1, 4)), ("", 0)))
-    before, until = arrived(proxy, what), time.monotonic() + (20 if what else rng.uniform(0.5, 8))
+    before, until = arrived(proxy, what), time.monotonic() + (8 if what else rng.uniform(0.5, 8))
     while time.monotonic() < until and (not what or arrived(proxy, what) < before + more):
         time.sleep(0.005)
 
@@ -512,9 +512,10 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
 # The command
 
 
-def worker(seeds: Sequence[int], results: Path, folder: Path, number: int) -> None:
+def worker(seeds: Sequence[int], results: Path, folder: Path) -> None:
     """Run seeds one after the other on one control plane."""
-    with control_plane(folder / f"control-plane-{number}") as plane:
+    folder.mkdir(parents=True, exist_ok=True)
+    with control_plane(Path(tempfile.mkdtemp(prefix="control-plane-", dir=folder))) as plane:
         for seed in seeds:
             outcome = attempt(lambda seed=seed: run(plane, seed, folder / f"seed-{seed}"), seed)  # type: ignore[misc]
             with results.open("ab") as out:
@@ -574,11 +575,7 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     with ProcessPoolExecutor(options.workers) as pool:
         shares = [left[number :: options.workers] for number in range(options.workers)]
-        jobs = [
-            pool.submit(worker, share, options.results.absolute(), folder.absolute(), number)
-            for number, share in enumerate(shares)
-            if share
-        ]
+        jobs = [pool.submit(worker, share, options.results.absolute(), folder.absolute()) for share in shares if share]
         for job in jobs:
             job.result()
     found = read(options.results)
