@@ -2,7 +2,7 @@
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types layers test-only slow cluster quick reference control-plane bench \
-	bench-properties lock wheel clean
+	bench-properties bench-faults lock wheel clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -67,6 +67,9 @@ control-plane: $(READY) ## the control plane that cluster tests run: etcd, API s
 
 bench-properties: $(READY) ## 2,000 random clusters against greedy, verifier and reference; rewrites benchmarks/properties.md
 	$(BIN)/python -m benchmarks.properties > benchmarks/properties.md
+
+bench-faults: $(READY) control-plane ## 200 runs of the service under faults and kills (hours); goes on where it was stopped
+	$(BIN)/python -m benchmarks.faults --seeds 0-199 --results faults.jsonl
 
 bench: $(READY) ## the benchmarks, with their limits (minutes)
 	@failed=0; for name in decode speed properties; do echo "== $$name"; \

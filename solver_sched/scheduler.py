@@ -231,6 +231,7 @@ class Scheduler:
         """Decisions in the order in which they may be carried out; a gang's binds go together."""
         pods = {pod.key: pod for pod in report.snapshot.pods}
         groups = {group.key: group for group in report.snapshot.groups}
+        admitted: list[PodGroup] = []
         binds: dict[str, list[Placement]] = {}
         evictions: list[Eviction] = []
         promised: dict[str, str] = {}
@@ -240,7 +241,7 @@ class Scheduler:
         for one in report.decisions:
             match one:
                 case Admit() if one.pod_group in groups:
-                    self._hands.admit(groups[one.pod_group])
+                    admitted.append(groups[one.pod_group])
                 case Bind():
                     binds.setdefault(one.pod_group, []).append(Placement(pods[one.pod], one.node, one.action))
                 case Evict():
@@ -249,6 +250,9 @@ class Scheduler:
                     evictions.append(Eviction(pod, one.beneficiary, one.action, one.reason, guarded))
                 case Nominate():
                     promised[one.pod] = one.node
+        for group in admitted:
+            if group.key not in binds:  # else its status says Running at once, with half as many writes
+                self._hands.admit(group)
         self._hands.bind(binds.values())
         self._hands.evict(evictions)
         ours = frozenset(report.snapshot.scheduler_names)

@@ -15,7 +15,9 @@ from solver_sched.cluster.objects import Pod
 from solver_sched.cluster.states import Held
 
 SHOWN_SECONDS = 60.0
-"""How long the watch may take to show what the server has confirmed, before the pod is believed as the watch has it."""
+"""How long a watch that is heard of may take to show what the server has confirmed, before the pod is believed as the
+watch has it. While the watch is silent nothing expires: its room would be given away a second time.
+"""
 
 _UNSET = "\0"
 
@@ -23,8 +25,9 @@ _UNSET = "\0"
 class Assumed(Struct):
     """What is held to be true of the pod `uid`, beyond what the server shows.
 
-    `node`: where it is bound, "" if nowhere. `nominated`: the promise made, "" = taken back. `until`: when the whole
-    expires, on the clock of the cache. `spared`: until when nobody may evict it.
+    `node`: where it is bound, "" if nowhere. `nominated`: the promise made, "" = taken back. `until`: the whole
+    expires once the watch has been heard of so late, on the clock of the cache. `spared`: until when nobody may evict
+    it.
     """
 
     uid: str
@@ -47,9 +50,10 @@ class Assumed(Struct):
             pod = replace(pod, preemptable=False)
         return pod
 
-    def ends(self, now: float) -> float:
-        """When what it says changes next."""
-        return min(self.until, self.spared if self.spared > now else float("inf"))
+    def ends(self, now: float, heard: float) -> float:
+        """When what it says changes next; infinity = not before the watch, last heard of at `heard`, says more."""
+        until = self.until if self.until > now or self.until <= heard else float("inf")
+        return min(until, self.spared if self.spared > now else float("inf"))
 
 
 class Assumptions:
@@ -103,10 +107,10 @@ class Assumptions:
             found.node, found.held, found.until = "", Held.nothing, float("inf")
             self._tidy(pod.key)
 
-    def expired(self, now: float) -> Iterator[str]:
-        """Keys of pods of which something is not true any longer; it is dropped."""
+    def expired(self, now: float, heard: float) -> Iterator[str]:
+        """Keys of pods of which something is not true any longer; it is dropped. `heard`: when the watch was, last."""
         for key, found in list(self._of.items()):
-            if found.until <= now:
+            if found.until <= heard:
                 del self._of[key]
                 yield key
             elif found.spared and found.spared <= now:
@@ -114,9 +118,9 @@ class Assumptions:
                 self._tidy(key)
                 yield key
 
-    def next_end(self, now: float) -> float:
+    def next_end(self, now: float, heard: float) -> float:
         """When `expired` has something to say next; infinity = never."""
-        return min((found.ends(now) for found in self._of.values()), default=float("inf"))
+        return min((found.ends(now, heard) for found in self._of.values()), default=float("inf"))
 
     def _tidy(self, key: str) -> None:
         found = self._of[key]

@@ -228,7 +228,7 @@ class ClusterCache:
         """Seconds until an assumption expires; infinity = none will."""
         with self._lock:
             now = self._clock()
-            return max(0.0, self._assumptions.next_end(now) - now)
+            return max(0.0, self._assumptions.next_end(now, self._heard(now)) - now)
 
     def raw(self, kind: str, key: str) -> bytes | None:
         """The last text of a PodGroup ("namespace/name") or Queue (name), in the dialect that counts."""
@@ -278,7 +278,9 @@ class ClusterCache:
     def snapshot(self, now: int) -> Snapshot:
         """Everything as it is now; `now` in seconds since the epoch."""
         with self._lock:
-            self._pods.dirty.update(key for key in self._assumptions.expired(self._clock()) if key in self._pods.texts)
+            clock = self._clock()
+            ended = self._assumptions.expired(clock, self._heard(clock))
+            self._pods.dirty.update(key for key in ended if key in self._pods.texts)
             classes = self._values("PriorityClass", decode.read_priority_class)
             self._renew(classes)
             namespaces = self._namespaces()
@@ -313,6 +315,10 @@ class ClusterCache:
                 ignored={"finished pods": self._pods.left_out} if self._pods.left_out else {},
                 problems=tuple(sorted(set(problems), key=lambda p: (p.source, p.object, p.field, p.message))),
             )
+
+    def _heard(self, now: float) -> float:
+        """When the server was last heard of about pods; now, where nobody says."""
+        return min(now, self._alive.get("Pod", now))
 
     def _of(self, kind: str) -> list[Table[Any]]:
         return [table for table in self._tables.values() if table.kind == kind]

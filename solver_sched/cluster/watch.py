@@ -30,6 +30,10 @@ SILENCE = 90.0
 """Seconds without a byte after which a watch counts as dead. The server sends a bookmark about once a minute."""
 BACK_OFF = (0.2, 30.0)
 """Seconds before the first and the latest repetition of what failed; doubled each time, plus up to as much again."""
+SERVED_SECONDS = 1.0
+"""A watch that was open for so long was served: what ends it then is no repetition of what ended the last one."""
+STOP_SECONDS = 5.0
+"""How long all threads together may take to end."""
 ABSENT_SECONDS = 20.0
 """How often a kind that is not served is looked for, plus up to as much again."""
 
@@ -143,8 +147,9 @@ class Watches:
         self._stop.set()
         for watch in self._watches:
             watch.shut()
+        until = time.monotonic() + STOP_SECONDS
         for watch in self._watches:
-            watch.join(5)
+            watch.join(max(0.0, until - time.monotonic()))
 
     def wait_synced(self, seconds: float) -> bool:
         """Whether every kind has been listed once, or is known not to be served, within `seconds`."""
@@ -183,10 +188,18 @@ class _Watch(threading.Thread):
                     continue
                 self._sink.replace(self.kind, "", ())
                 if self.kind.built_in:
-                    raise Refused(404, "NotFound", f"{self.kind.plural} of {self.kind.versions[0]} are not served")
+                    self._wait(
+                        Refused(404, "NotFound", f"{self.kind.plural} of {self.kind.versions[0]} are not served")
+                    )
+                    continue
                 self._in_step()
                 self._stop_event.wait(ABSENT_SECONDS * (1 + random.random()))  # noqa: S311
             except (ApiError, msgspec.MsgspecError) as wrong:
+                if isinstance(wrong, Refused) and wrong.status == 410:
+                    self._why = "expired"
+                self._wait(wrong)
+            except Exception as wrong:  # noqa: BLE001  # a thread's edge: else the kind would stand still for ever
+                _log.exception("watch of %s: a defect", self.kind.plural)
                 self._wait(wrong)
 
     def _follow(self, version: str) -> None:
@@ -214,7 +227,6 @@ class _Watch(threading.Thread):
         """One watch from `revision`: the revision after its last event. Raises _Expired, or ApiError for what a new
         list must settle.
         """
-        begun = time.monotonic()
         query: dict[str, str | int] = {
             "watch": 1,
             "resourceVersion": revision,
@@ -222,23 +234,36 @@ class _Watch(threading.Thread):
             "timeoutSeconds": random.randint(*WATCH_SECONDS),  # noqa: S311
         }
         try:
-            self._stream = self._api.watch(path(self.kind, version), query, silence=SILENCE)
-            for line in self._stream:
-                revision = self._event(version, revision, line)
-                if self._stop_event.is_set():
-                    return revision
-            if time.monotonic() - begun < 1:
-                self._wait(None)  # a server that ends watches at once must not be asked a thousand times a second
+            stream = self._api.watch(path(self.kind, version), query, silence=SILENCE)
         except Refused as refusal:
             if refusal.status == 410:
                 raise _Expired from None
             if refusal.status == 404:
                 raise
             self._wait(refusal)
-        except (ApiError, msgspec.MsgspecError) as wrong:  # a broken line is read again from the last whole one
+            return revision
+        except ApiError as wrong:
             self._wait(wrong)
+            return revision
+        ended: Exception | None = None
+        opened = time.monotonic()
+        self._stream = stream
+        try:
+            if self._stop_event.is_set():  # `shut` may have come before there was a stream
+                return revision
+            for line in stream:
+                revision = self._event(version, revision, line)
+                if self._stop_event.is_set():
+                    return revision
+        except (Lost, msgspec.MsgspecError) as wrong:  # a broken line is read again from the last whole one
+            ended = wrong
         finally:
             self._stream = None
+        served = time.monotonic() - opened >= SERVED_SECONDS
+        if served:
+            self._failures = 0
+        if ended is not None or not served:
+            self._wait(ended)  # nor may a server that ends watches at once be asked a thousand times a second
         return revision
 
     def _event(self, version: str, revision: str, line: bytes) -> str:

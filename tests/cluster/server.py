@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,7 +46,7 @@ class Answer:
     status: int = 200
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    chunks: tuple[bytes, ...] | None = None
+    chunks: Iterable[bytes] | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.wfile.write(data)
             self.wfile.flush()
             return
+        self.wfile.flush()
         for chunk in answer.chunks:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             self.wfile.flush()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from solver_sched.cluster.cache import ClusterCache
-from solver_sched.cluster.kinds import KINDS, Kind
+from solver_sched.cluster.kinds import KINDS, POD, Kind
 from solver_sched.cluster.objects import Pod
 from solver_sched.cluster.sources import load_snapshot
 from solver_sched.cluster.states import TaskState
@@ -240,6 +240,23 @@ def test_a_confirmed_bind_that_the_watch_never_shows_expires() -> None:
     assert cluster.pod("p").node == "n"
     assert cluster.cache.next_end() == 1
     cluster.now = 60
+    assert cluster.pod("p").node is None
+
+
+def test_nothing_expires_while_the_watch_is_silent() -> None:
+    """Bound at 0, the watch last heard of at 10 and again at 75: its silence says nothing about the pod."""
+    cluster = Cluster()
+    cluster.put(pod("p", uid="1"))
+    mine = cluster.pod("p")
+    cluster.cache.assume(mine, "n")
+    cluster.cache.bound(mine, "n")
+    cluster.cache.alive(POD, 10)
+    cluster.now = 70
+    assert cluster.pod("p").node == "n"
+    assert cluster.cache.next_end() == float("inf")
+    cluster.cache.alive(POD, 75)
+    cluster.now = 76
+    assert cluster.cache.next_end() == 0
     assert cluster.pod("p").node is None
 
 

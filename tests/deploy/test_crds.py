@@ -245,7 +245,7 @@ def test_crds_that_exist_are_left_alone(start_control_plane: Callable[..., Contr
     def remove(*gone: str) -> None:
         for name in gone:
             cluster.delete(kind, name, api_version=api)
-        cluster.wait_for(lambda: not names() & set(gone), 20, f"{gone} are gone")
+        cluster.wait_for(lambda: not names() & set(gone), 60, f"{gone} are gone")
 
     remove("queues.scheduling.sigs.dev", "queues.scheduling.incubator.k8s.io")
     theirs = names()
