@@ -92,8 +92,11 @@ def test_each_is_told_what_is_wrong_and_the_rest_goes_on(
             *gang("good", 2, {"cpu": 1}),
             namespace=namespace,
         )
+        muddled, *members_of_it = gang("muddled", 2, {"cpu": 1})
+        muddled["status"] = {"conditions": [7, None], "running": "many"}
+        cluster.create(muddled, *members_of_it, namespace=namespace)
         circle(cluster, namespace)
-        good = ("circle-a", "circle-b", "good-0", "good-1", "large", "short")
+        good = ("circle-a", "circle-b", "good-0", "good-1", "large", "muddled-0", "muddled-1", "short")
         cluster.wait_for(partial(run_all, cluster, namespace, good), 40, f"{good} run")
         said = {f"PodGroup {name}": [words] for name, (_, words) in BAD.items()}
         said["PodGroup text"] = ["Invalid: spec: expected object, got str"]
@@ -103,6 +106,9 @@ def test_each_is_told_what_is_wrong_and_the_rest_goes_on(
         cluster.wait_for(lambda: said.keys() <= about().keys(), 20, f"events of all of {[*said]}")
         cluster.create(*gang("next", 2, {"cpu": 1}), namespace=namespace)
         cluster.wait_for(partial(run_all, cluster, namespace, ("next-0", "next-1")), 20, "the next gang runs")
+        state = partial(cluster.get, "PodGroup", "muddled", namespace, VOLCANO)
+        cluster.wait_for(lambda: state()["status"]["running"] == 2, 20, "its status is put right")
+        assert state()["status"]["conditions"][-1]["type"] == "Scheduled"
         recorder.wait_for_rest(3)
         told = about()
         assert {thing: told[thing] for thing in said} == said
