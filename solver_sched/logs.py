@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import threading
 import traceback
 from collections import Counter
 from datetime import UTC, datetime
@@ -34,12 +35,13 @@ SECRET = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}|\beyJ[\w-]+\.[\w-]+\
 """Credentials by their form, JSON web tokens among them: an error text may quote a header."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """What ends a line somewhere, moves a cursor or reverses text."""
+_log = logging.getLogger(__name__)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 def configure(form: Format | None = None, level: str = "info", stream: TextIO | None = None) -> None:
-    """Send all logging to `stream` (default: stderr). `form` None: text on a terminal, else JSON. Other libraries
-    are heard from `warning` on. Raises ConfigError.
+    """Send all logging to `stream` (default: stderr), and what threads die of. `form` None: text on a terminal, else
+    JSON. Other libraries are heard from `warning` on. Raises ConfigError.
     """
     out = sys.stderr if stream is None else stream
     if level not in LEVELS:
@@ -55,6 +57,13 @@ def configure(form: Format | None = None, level: str = "info", stream: TextIO | 
     root.setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
     logging.getLogger("solver_sched").setLevel(level.upper())
     logging.captureWarnings(True)
+    threading.excepthook = _died
+
+
+def _died(what: threading.ExceptHookArgs) -> None:
+    name = what.thread.name if what.thread is not None else ""
+    found = what.exc_value if what.exc_value is not None else what.exc_type()
+    _log.error("the thread %s died", name, exc_info=found)
 
 
 def waiting(report: CycleReport) -> dict[str, tuple[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -26,7 +27,9 @@ log = logging.getLogger("solver_sched.leader")
 def _as_before() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("solver_sched")
     kept = (list(root.handlers), root.level, ours.level)
+    hook = threading.excepthook
     yield
+    threading.excepthook = hook
     logging.captureWarnings(False)
     root.handlers[:], level, ours_level = kept
     root.setLevel(level)
@@ -124,6 +127,16 @@ def test_a_long_value_is_cut_and_says_so(form: logs.Format) -> None:
     text = stream.getvalue()
     assert len(text) < 4 * logs.LONGEST
     assert "y" * logs.LONGEST + " (...999000 more)" in text
+
+
+def test_what_a_thread_dies_of_is_a_line() -> None:
+    stream = written("json")
+    thread = threading.Thread(target=lambda: 1 // 0, name="status")
+    thread.start()
+    thread.join()
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["msg"]) == ("error", "the thread status died")
+    assert "ZeroDivisionError" in line["traceback"]
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

@@ -279,7 +279,9 @@ class StatusWriter:
             text = self._api.request("GET", path(kind, version, namespace, name))
         found = read_object(text)
         native = version in NATIVE
-        patch = _patch(wanted, found.get("status") or {}, _time(self._clock()), whole_lists=not native)
+        there = found.get("status")
+        there = there if isinstance(there, dict) else {}
+        patch = _patch(wanted, there, _time(self._clock()), whole_lists=not native)
         if kind is QUEUE and version not in VOLCANO.versions:
             patch = {key: value for key, value in patch.items() if key in KUBE_BATCH_QUEUE}
         if patch:
@@ -353,13 +355,20 @@ def _patch(wanted: GroupStatus | QueueStatus, there: Json, now: str, *, whole_li
         fields |= {key: value for key, value in wanted.defaults.items() if not there.get(key)}
     patch = {key: _merging(there.get(key), value) for key, value in fields.items() if there.get(key) != value}
     if isinstance(wanted, GroupStatus):
-        changed = _conditions(wanted, there.get("conditions") or [], now)
+        listed = there.get("conditions")
+        entries = listed if isinstance(listed, list) else []
+        by_type = {one["type"]: one for one in entries if _is_condition(one)}
+        changed = _conditions(wanted, by_type, now)
         if changed:
-            known = {one.get("type") for one in there.get("conditions") or []}
-            kept = [changed.get(one.get("type"), one) for one in there.get("conditions") or []] if whole_lists else []
-            new = [one for name, one in changed.items() if name not in known or not whole_lists]
-            patch["conditions"] = kept + new
+            kept = [changed.get(one["type"], one) if _is_condition(one) else one for one in entries]
+            new = [one for name, one in changed.items() if name not in by_type or not whole_lists]
+            patch["conditions"] = (kept if whole_lists else []) + new
     return patch
+
+
+def _is_condition(one: Any) -> bool:
+    """What a definition without schema lets in may be anything."""
+    return isinstance(one, dict) and isinstance(one.get("type"), str)
 
 
 def _merging(there: Any, value: Any) -> Any:
@@ -369,9 +378,8 @@ def _merging(there: Any, value: Any) -> Any:
     return value
 
 
-def _conditions(wanted: GroupStatus, there: Iterable[Json], now: str) -> dict[str, Json]:
+def _conditions(wanted: GroupStatus, by_type: Mapping[str, Json], now: str) -> dict[str, Json]:
     """The conditions that are to change, by type. The time changes with the status alone (API conventions)."""
-    by_type = {one.get("type"): one for one in there}
     out: dict[str, Json] = {}
     for one in wanted.conditions:
         old = by_type.get(one.type, {})

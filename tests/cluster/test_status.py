@@ -321,6 +321,23 @@ def test_conditions_of_others_are_carried_over() -> None:
         assert second["transitionID"]
 
 
+@pytest.mark.parametrize(
+    ("there", "kept"),
+    [("none", []), ({"a": 1}, []), ([7, None], [7, None]), ([{"type": 5}, OTHERS], [{"type": 5}, OTHERS])],
+    ids=["text", "object", "no objects", "no type"],
+)
+def test_conditions_that_nobody_can_read_are_no_trouble(there: object, kept: list[object]) -> None:
+    """A definition without schema lets anything in. Entries are kept; what is no list gives way to one."""
+    with writing() as (server, cache, writer, _):
+        server.put(GROUP, VOLCANO, status={"phase": "Pending", "conditions": there})
+        cache.see()
+        writer.want([group()])
+        assert writer.drain(5)
+        *others, ours = server.objects[GROUP]["status"]["conditions"]
+        assert others == kept
+        assert ours["type"] == "Unschedulable"
+
+
 def test_a_condition_that_came_in_between_is_not_overwritten() -> None:
     """The cache does not know it yet: the first patch is refused, the second is made on what is there now."""
     with writing() as (server, cache, writer, _):
