@@ -55,6 +55,7 @@ def configure(form: Format | None = None, level: str = "info", stream: TextIO | 
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each retry, which the caller tells once
     logging.getLogger("solver_sched").setLevel(level.upper())
     logging.captureWarnings(True)
     threading.excepthook = _died
