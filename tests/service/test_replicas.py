@@ -38,7 +38,9 @@ def test_a_stopped_leader_is_followed_and_sends_nothing_when_it_goes_on(
             for i, p in enumerate(proxies)
         ]
         elect = {"leader_elect": True, "leader_elect_resource_namespace": namespace, "kube_api_burst": 4}
-        first = service(control_plane, files[0], kube_api_qps=10, expected=["could not reach the server for the lease"], **elect)
+        first = service(
+            control_plane, files[0], kube_api_qps=10, expected=["could not reach the server for the lease"], **elect
+        )
         first.wait_for(lambda: first.metrics("solver_sched_leader") == {"": 1}, 20, "the first leads")
         second = service(control_plane, files[1], **elect)
         assert second.metrics("solver_sched_leader") == {"": 0}
