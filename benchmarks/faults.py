@@ -48,7 +48,7 @@ from tests.controlplane.recorder import ENDED, Recorder, Seen, group_of
 from tests.controlplane.resources import Amounts, amounts, effective_requests, total
 
 BOUND = 90.0
-"""Seconds from the end of the storm to rest. A Job waits 10 s before it makes a failed pod anew, then 20 s."""
+"""Seconds from the end of the storm to rest."""
 GROUPS, QUEUES = "scheduling.volcano.sh/v1beta1", ("left", "right")
 HIGH = "faults-high"
 REQUESTS = ("conflict", "gone", "too_many", "error", "error_after", "refused", "lost", "reset", "stall")
@@ -354,14 +354,32 @@ def at_rest(
 
 def pods_to_come(cluster: Cluster, namespace: str, works: Sequence[Work]) -> bool:
     """Whether pods end soon, or controllers have pods to make."""
-    live: Counter[str] = Counter()
-    for one in cluster.items("Pod", namespace):
+    pods = cluster.items("Pod", namespace)
+    for one in pods:
         phase, meta = one["status"]["phase"], one["metadata"]
         if "deletionTimestamp" in meta or (phase == "Running" and "test/run-for" in meta.get("annotations", {})):
             return True
-        if phase != "Failed":
-            live[meta["labels"]["app"]] += 1
-    return any(live[work.name] < work.size for work in works if work.kind != "Pod")
+    there = present(cluster, namespace, works, pods)
+    return any(there[work.name] < work.size for work in works if work.kind != "Pod")
+
+
+def present(cluster: Cluster, namespace: str, works: Sequence[Work], pods: Sequence[Object]) -> Counter[str]:
+    """How many pods of each gang have not failed. A Job counts in full where it is complete or pods of it have failed:
+    after six evictions it makes no pod for five minutes (its back-off, doubled from 10 s).
+    """
+    there = Counter(str(one["metadata"]["labels"]["app"]) for one in pods if one["status"]["phase"] != "Failed")
+    jobs = cluster.items("Job", namespace, "batch/v1")
+    excused = {
+        one["metadata"]["name"]
+        for one in jobs
+        if one["status"].get("failed") or any(c["type"] == "Complete" for c in conditions(one))
+    }
+    return there + Counter({one.name: one.size - there[one.name] for one in works if one.name in excused})
+
+
+def conditions(one: Object) -> list[Object]:
+    found: list[Object] = one["status"].get("conditions", [])
+    return found
 
 
 # The judgement
@@ -381,7 +399,7 @@ def judge(cluster: Cluster, namespace: str, works: Sequence[Work], recorder: Rec
     found += [f"accepted {count} binds of {uid}" for uid, count in accepted.items() if count > 1]
     found += [f"bound, but not by us: {one.name}" for uid, one in binds.items() if not accepted[uid]]
     pods = cluster.items("Pod", namespace)
-    found += lost(works, pods, recorder, proxy)
+    found += lost(works, present(cluster, namespace, works, pods), recorder, proxy)
     found += waiting(cluster, minimums, pods)
     return found
 
@@ -390,12 +408,11 @@ def bound_uid(one: Exchange) -> str:
     return str(json.loads(one.body)["metadata"].get("uid", ""))
 
 
-def lost(works: Sequence[Work], pods: Sequence[Object], recorder: Recorder, proxy: Proxy) -> list[str]:
+def lost(works: Sequence[Work], there: Counter[str], recorder: Recorder, proxy: Proxy) -> list[str]:
     """Pods that are gone though nobody evicted them, or too few."""
     evicted = {one.pod for one in proxy.log if one.path.endswith("/eviction")}
     gone = [one for one in recorder.last().values() if one.change == "DELETED" or one.leaving]
     found = [f"gone: {one.name}" for one in gone if one.name not in evicted]
-    there = Counter(one["metadata"]["labels"]["app"] for one in pods if one["status"]["phase"] != "Failed")
     found += [f"{there[one.name]} of {one.size} pods of {one.name}" for one in works if there[one.name] < one.size]
     return found
 
@@ -423,14 +440,14 @@ def waiting(cluster: Cluster, minimums: dict[str, int], pods: Sequence[Object]) 
             pending.setdefault(group_of(one), []).append(one)
     for name, some in pending.items():
         for one in some:
-            said = [c for c in one["status"].get("conditions", []) if c["type"] == "PodScheduled"]
+            said = [c for c in conditions(one) if c["type"] == "PodScheduled"]
             if not said or said[0]["status"] != "False" or not said[0].get("message"):
                 found.append(f"waits without a word: {one['metadata']['name']}")
         asks = effective_requests(some[0]["spec"])
         places = sum(min(room[what] // amount for what, amount in asks.items()) for room in free.values())
         need = max(1, minimums[name] - bound[name])
         if need <= min(len(some), places):
-            said = [c for c in some[0]["status"].get("conditions", []) if c["type"] == "PodScheduled"]
+            said = [c for c in conditions(some[0]) if c["type"] == "PodScheduled"]
             found.append(f"waits though {need} of {name} fit ({places} places): {said[0] if said else 'no reason'}")
     return found
 

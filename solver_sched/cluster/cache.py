@@ -31,7 +31,7 @@ RUNS_KEPT = 101
 """Run times per class of which the median counts: the latest ones."""
 CLASSES_KEPT = 10_000
 """Classes of run times; the one that is longest without a new one goes first."""
-RENEWED = 50_000
+RENEWED = 10_000
 """Parts that a reader may have seen beyond twice what it saw when it was new, before another takes its place."""
 
 

@@ -277,7 +277,14 @@ class Kubelet:
         if lasts is not None:
             ended = {"exitCode": 0, "reason": "Completed", "finishedAt": stamp(now + seconds(lasts))}
             status = self.status(pod, "Succeeded", now, {"terminated": ended})
-            self.agenda.put(partial(self.patch, pod, status), now + seconds(lasts))
+            self.agenda.put(partial(self.succeed, pod, status), now + seconds(lasts))
+
+    def succeed(self, pod: Thing, status: Object, connection: HTTPSConnection) -> None:
+        """Unless it was deleted before it ended: then it has failed, and a phase that is an end stands."""
+        with self.lock:
+            if pod.metadata.uid in self.leaving:
+                return
+        self.patch(pod, status, connection)
 
     def terminate(self, pod: Thing, connection: HTTPSConnection) -> None:
         """As a kubelet does: the last status, then the deletion that takes the object away."""

@@ -10,9 +10,9 @@ from benchmarks import faults
 from tests.controlplane.controlplane import ControlPlane
 
 
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize("seed", [10, 24])
 def test_every_gang_comes_out_whole(control_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
-    """3: connections reset, three kills. 5: every fault at a low rate, one kill, evictions."""
+    """10: conflicts, torn watches, evictions. 24: every fault at a low rate, watches cut every second, a kill."""
     outcome = faults.run(control_plane, seed, tmp_path)
     assert outcome.findings == [], f"logs: {tmp_path}"
     assert outcome.binds > 0
