@@ -31,6 +31,10 @@ from solver_sched.reserve import reservations
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 
+AFTER = 0.3
+"""Most part of the budget that is kept for what comes after the solve."""
+LEAST = 0.05
+"""Seconds that the solver gets however little is left."""
 OPEN = 1e-3
 """Relative gap of a level beyond which its solve was cut short rather than closed."""
 
@@ -105,15 +109,22 @@ def run_cycle(
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
     elif solver == "optimal":
         seed = policy.solve.seed if budget.seed is None else budget.seed
-        effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
+        # what comes after the solve takes about as long as what came before
+        after = min(clock.total, AFTER * budget.seconds)
+        effort = Effort(max(LEAST, budget.seconds - clock.total - after), policy.solve.gap, seed)
         solution, failure = solve_apart(
             problem, rules, effort, without, progress, greedy_plan, baseline, apart=budget.apart
         )
-        if failure and solution is not None and not solution.evicting and policy.evicts:
-            # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
-            reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
-            solution = replace(solution, levels=reached)
         notes += [failure] if failure else []
+        if solution is not None and policy.evicts and (failure or solution.cut) and not solution.plan.frees:
+            # the time was over before it was known who gives way: to what starts without it greedy adds
+            freeing = evicting_plan(problem, rules, solution.plan)
+            if len(freeing.victim):
+                notes.append("the budget ended before room was looked for: who gives way is chosen greedily")
+                baseline, solution = freeing, None
+            else:
+                reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
+                solution = replace(solution, levels=reached)
     clock.lap("solve")
     winner = "greedy"
     if solution is not None and not solution.evicting:

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, beats
+from solver_sched.model.effort import Clock, Effort, Fill, LevelResult, OutOfTimeError, Progress, Solution, beats
 from solver_sched.model.evictions import opened
 from solver_sched.model.floor import Apart, Joint
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
+from solver_sched.model.pooled import pooled
 from solver_sched.model.search import Search, plan_of, small
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Plan, Problem, Require, SpreadRule
@@ -25,6 +26,8 @@ LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
 LARGE = 4_000
 """Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
+FIRST = 0.4
+"""Part of the time for the levels without evictions, where others may follow."""
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 
@@ -48,8 +51,13 @@ def solve(
     The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
     section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
     """
+    clock = Clock(effort.seconds)
+    follows = rules.policy.evicts and len(problem.victims.holder) > 0
+    first = replace(effort, seconds=FIRST * effort.seconds) if follows else effort
+    first_clock = Clock(first.seconds)
     ledger = Ledger(problem, rules)
-    search = Search(ledger, Joint(ledger) if small(ledger) else Apart(ledger), effort, progress)
+    floor = Joint(ledger) if small(ledger) else Apart(ledger, first_clock)
+    search = Search(ledger, floor, first, progress, first_clock)
     if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     search.fill = fill
@@ -57,30 +65,30 @@ def solve(
         search.after_level = lambda: improved(Solution(plan_of(search), tuple(search.results)))
     run_levels(search)
     plan, levels, best = plan_of(search), search.outcome(), None
-    # what the levels so far have taken by either clock: the second search has a grace of its own
-    allowed, spent = rights(problem, rules, plan), max(search.spent, search.elapsed)
+    allowed, spent, cut = rights(problem, rules, plan), search.spent, False
     other = greedy if evicting is None else evicting
     if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
-        freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
+        freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), clock, progress, improved)
         spent += more
-        if other is not None and (len(freeing.plan.victim) or len(other.victim)):
-            values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
+        cut = freeing is None
+        if freeing is not None and other is not None and (len(freeing.plan.victim) or len(other.victim)):
+            values = _values(problem, rules, other, effort, clock, freeing.levels, allowed)
             freeing = replace(freeing, greedy=values, evicting=True)
-        if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
+        if freeing is not None and (len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels)):
             best = freeing
-        else:
+        elif freeing is not None:
             levels = _at_least_as_open(levels, freeing.levels)
     if best is None:
-        given = {} if greedy is None else _values(problem, rules, greedy, effort, levels, late=search.late())
-        best = Solution(plan, levels, given)
+        given = {} if greedy is None else _values(problem, rules, greedy, effort, clock, levels)
+        best = Solution(plan, levels, given, cut=cut)
     moving = replace(allowed, moves=movable(problem, rules))
     waiting = wait_for_moves(problem, rules, allowed, best.plan)
     if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):
         if improved is not None:
             improved(best)
-        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), progress, None)
-        if len(found.plan.moved) and _starts_more(found.levels, best.levels):
-            values = _values(problem, rules, other, effort, found.levels, moving) if other is not None else {}
+        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), clock, progress, None)
+        if found is not None and len(found.plan.moved) and _starts_more(found.levels, best.levels):
+            values = _values(problem, rules, other, effort, clock, found.levels, moving) if other is not None else {}
             return replace(found, greedy=values, evicting=True)
     return best
 
@@ -100,17 +108,23 @@ def _freeing(
     rules: Rules,
     allowed: Rights,
     effort: Effort,
+    clock: Clock,
     progress: Progress | None,
     improved: Callable[[Solution], None] | None,
-) -> tuple[Solution, float]:
-    """The best plan when running work may have to make room or to move (formulation.md 8, 11), and the effort."""
+) -> tuple[Solution | None, float]:
+    """The best plan when running work may have to make room or to move (formulation.md 8, 11), None where there was no
+    time to look for one; and the effort.
+    """
     wide, usable, whole = opened(problem, rules, allowed)
-    ledger = Ledger(wide, rules, allowed, usable)
     shapes = np.union1d(problem.set_shape, problem.victims.shape[allowed.moves])
     large = len(wide.class_size) * len(shapes) + len(problem.victims.holder) > LARGE
-    # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
-    floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
-    search = Search(ledger, floor, effort, progress)
+    try:
+        ledger = Ledger(wide, rules, allowed, usable, clock)
+        # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
+        floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
+    except OutOfTimeError:
+        return None, 0.0
+    search = Search(ledger, floor, effort, progress, Clock(clock.left))
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
     if improved is not None:
@@ -120,7 +134,7 @@ def _freeing(
     levels = search.outcome()
     if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
-    return Solution(plan_of(search), levels), max(search.spent, search.elapsed)
+    return (Solution(plan_of(search), levels) if search.incumbent is not None else None), search.spent
 
 
 def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:
@@ -153,17 +167,16 @@ def _values(
     rules: Rules,
     plan: Plan,
     effort: Effort,
+    clock: Clock,
     levels: Sequence[LevelResult],
     allowed: Rights | None = None,
-    *,
-    late: bool = False,
 ) -> dict[str, int]:
-    """What another plan reaches at these levels: all of them in a small model, else, and where it is `late`, up to the
+    """What another plan reaches at these levels: all of them in a small model, else, and where time is short, up to the
     first that differs.
     """
-    until = () if len(problem.job_min) * len(levels) <= SMALL and not late else levels
+    until = () if len(problem.job_min) * len(levels) <= SMALL and not clock.over(FIRST) else levels
     found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed)}
-    if beats(found, levels) and len(found) < len(levels):
+    if beats(found, levels) and len(found) < len(levels) and not clock.over():
         found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed)}
     return found
 
@@ -181,6 +194,9 @@ def evaluate(
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
     those of a cycle that evicts.
     """
+    if allowed is not None:
+        of = pooled(problem, rules, allowed)
+        problem, rules, allowed, plan = of.problem, of.rules, of.rights, of.plan(plan)
     ledger = Ledger(problem, rules, allowed, np.ones(len(problem.node_free), bool))
     if ledger.evictions is not None:
         ledger.evictions.hold(plan)

@@ -138,7 +138,9 @@ def add_row(solver: pywraplp.Solver, columns: Sequence[pywraplp.Variable], row: 
     return out
 
 
-def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:
+def _relaxation(
+    model: cp_model.CpModel, objective: Terms, seconds: float = math.inf
+) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:
     """Maximise an objective over the linear relaxation with GLOP: (solved, solver, a column per variable)."""
     solver = pywraplp.Solver.CreateSolver("GLOP")
     columns = [solver.NumVar(float(low), float(high), "") for low, high in domains(model).tolist()]
@@ -149,25 +151,29 @@ def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywrap
         column = columns[variable.index]
         goal.SetCoefficient(column, goal.GetCoefficient(column) + coefficient)
     goal.SetMaximization()
+    if seconds < math.inf:
+        solver.SetTimeLimit(max(1, int(1000 * seconds)))
     return solver.Solve() == pywraplp.Solver.OPTIMAL, solver, columns
 
 
-def prices(model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int) -> list[int] | None:
+def prices(
+    model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int, seconds: float = math.inf
+) -> list[int] | None:
     """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
 
-    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved.
+    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved in time.
     """
     everything = Terms()
     for variable in pods:
         everything.add(variable, 1)
-    solved, _, columns = _relaxation(model, everything)
+    solved, _, columns = _relaxation(model, everything, seconds)
     # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
     return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods] if solved else None
 
 
-def relaxed_bound(model: cp_model.CpModel, objective: Terms) -> int:
-    """Upper bound of an objective over the linear relaxation; its span where that was not solved."""
-    solved, solver, _ = _relaxation(model, objective)
+def relaxed_bound(model: cp_model.CpModel, objective: Terms, seconds: float = math.inf) -> int:
+    """Upper bound of an objective over the linear relaxation; its span where that was not solved in time."""
+    solved, solver, _ = _relaxation(model, objective, seconds)
     if not solved:
         return objective.span()
     value = solver.Objective().Value()

@@ -19,9 +19,11 @@ from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solut
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
-HARD_FACTOR = 2.0
-HARD_EXTRA = 2.0
-"""The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds."""
+HARD_FACTOR = 1.1
+HARD_EXTRA = 0.4
+"""The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds. What it does looks at the clock; it is killed
+where a solver does not.
+"""
 FAILURES = (
     AssertionError,
     ArithmeticError,
@@ -122,6 +124,7 @@ def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None
     best: Solution | None = None
     try:
         pipe.send(question)
+        # a new worker still imports: that is no time of the solve
         if not pipe.poll(START_SECONDS):
             shut_down()
             return None, "the solver process did not start"
@@ -142,6 +145,7 @@ def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None
     else:
         lost = f"the solver overran {question[2].seconds:.1f} s and was stopped"
     shut_down()
+    warm_up()  # its imports run while the caller still works on this cycle
     return best, lost
 
 
