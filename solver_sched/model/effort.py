@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import Plan, Problem
+from solver_sched.problem.arrays import Ints, Plan, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,11 @@ def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
 
 Fill = Callable[[Problem, Rules, Plan, int | None], Plan]
 """Adds to a plan what still fits of jobs of a rank and higher, None = all (the greedy baseline)."""
+
+Stand = Callable[[Problem, Rules, Ints, Ints], Plan]
+"""A plan in which jobs (rows, the most important first) start and others make room: pods of each holder that should go
+(H,). It comes as near to that as it finds nodes (greedy).
+"""
 
 Progress = Callable[[LevelResult], None]
 """Called after every level that is solved."""

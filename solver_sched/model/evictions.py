@@ -17,7 +17,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Clock
-from solver_sched.model.linear import Terms, at_most, upper
+from solver_sched.model.linear import Terms, at_most, fix, upper
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -481,11 +481,18 @@ class Evictions:
             for s, terms in enumerate(self.out[cause]):
                 assert terms.variables or not going[s], "nobody has a right to what the plan evicts"
                 if terms.variables:
-                    self.model.add(terms.linear() == int(going[s]))
+                    self._give(terms, int(going[s]))
             for h, terms in enumerate(self.end[cause]):
                 if terms.variables:
                     gone = sum(int(going[s]) for s in self.sets[h])
-                    self.model.add(terms.linear() == int(gone == v.running[h]))
+                    self._give(terms, int(gone == v.running[h]))
+
+    def _give(self, terms: Terms, value: int) -> None:
+        """The expression has this value."""
+        if terms.coefficients == [1] and not terms.constant and value <= upper(terms.variables[0]):
+            fix(terms.variables[0], value)
+        else:
+            self.model.add(terms.linear() == value)
 
     def causes(self, value: Callable[[Terms], int]) -> list[tuple[int, int, int]]:
         """(set, pods, cause) of everything that goes in a solution."""

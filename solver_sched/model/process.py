@@ -15,14 +15,14 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution
+from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, Stand
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
 HARD_FACTOR = 1.1
-HARD_EXTRA = 0.4
+HARD_EXTRA = 1.0
 """The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds. What it does looks at the clock; it is killed
-where a solver does not.
+where a solver does not: that costs the next cycle a second of imports.
 """
 FAILURES = (
     AssertionError,
@@ -35,8 +35,8 @@ FAILURES = (
     ValueError,
 )
 """What a solve may end with on numbers it cannot hold, our own defects included: the greedy plan is then the answer."""
-Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None]
-"""What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts."""
+Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None, Stand | None]
+"""What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts, stand."""
 START_SECONDS = 30.0
 """A worker that has not answered by then has failed to start."""
 
@@ -99,6 +99,7 @@ def solve_apart(
     progress: Progress | None,
     fill: Fill | None = None,
     evicting: Plan | None = None,
+    stand: Stand | None = None,
     *,
     apart: bool = True,
 ) -> tuple[Solution | None, str]:
@@ -107,12 +108,12 @@ def solve_apart(
         from solver_sched.model.levels import solve
 
         try:
-            return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting), ""
+            return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting, stand=stand), ""
         except FAILURES as error:
             return None, f"the solver failed: {type(error).__name__}: {error}"
     with _turn:
         try:
-            return _ask((problem, rules, effort, greedy, fill, evicting), progress)
+            return _ask((problem, rules, effort, greedy, fill, evicting, stand), progress)
         except BaseException:
             # interrupted: the answer that is still to come would be taken for that of the next question
             shut_down()
@@ -156,10 +157,10 @@ def serve(descriptor: int) -> None:
     pipe: Connection = Connection(descriptor)
     while True:
         try:
-            problem, rules, effort, greedy, fill, evicting = pipe.recv()
+            problem, rules, effort, greedy, fill, evicting, stand = pipe.recv()
             pipe.send(None)
             try:
-                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill, evicting)
+                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill, evicting, stand)
             except FAILURES as error:
                 pipe.send(("failed", f"{type(error).__name__}: {error}"))
             else:

@@ -86,6 +86,8 @@ class Search:
         self.levels_left = 1
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
+        self._locks: dict[str, int] = {}
+        self.settled: Callable[[str], bool] = lambda _: False
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
@@ -121,9 +123,9 @@ class Search:
         if self.owed:
             effort, most = self._redeem(objective)
         if self.incumbent is not None:
-            self.incumbent = self._completed(self.incumbent)
+            self.incumbent = self._completed(self.incumbent, tight=self.settled(name))
         best = self.value(objective) if self.incumbent is not None else None
-        bound = most
+        bound = best if best is not None and self.settled(name) else most
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
@@ -190,6 +192,7 @@ class Search:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
             slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
+            self._locks[name] = len(self.model.proto.constraints)
             self.lock(objective, best - slack)
         if self.after_level is not None:
             self.after_level()
@@ -234,6 +237,27 @@ class Search:
         for name, goal, _ in owed:
             self.maximise(name, goal)
         return effort, objective.span()
+
+    def rebound(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Upper bounds of the levels for a plan of other values, each given that plan's values above: where these are
+        those of this search, its own; below, those of the relaxation, as long as the clock allows.
+        """
+        out: dict[str, int] = {}
+        same, relaxation = True, None if self.clock.over() else mip.Relaxation(self.model)
+        if relaxation is not None:
+            for row in self._locks.values():
+                relaxation.at_least(row, NEVER)
+        for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
+            name, bound = result.name, span
+            if same and result.bound is not None:
+                bound = result.bound
+            elif objective is not None and relaxation is not None and not self.clock.over():
+                bound = relaxation.bound(objective, self.clock.left)
+            out[name] = bound
+            same &= values.get(name) == result.value
+            if name in self._locks and name in values and objective is not None and relaxation is not None:
+                relaxation.at_least(self._locks[name], values[name] - objective.constant)
+        return out
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
