@@ -13,13 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from solver_sched.actions.decide import Decision, decide
 from solver_sched.actions.enqueue import NotAdmitted, open_cycle, posed
 from solver_sched.actions.evict import evicted
 from solver_sched.explain import Reason, explain
-from solver_sched.greedy import evicting_plan, greedy_plan, settle, spare
+from solver_sched.greedy import evicting_plan, greedy_plan, settle, spare, towards
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
@@ -31,6 +32,11 @@ from solver_sched.reserve import reservations
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 
+AFTER = 0.3
+"""Most part of the budget that is kept for what comes after the solve."""
+LEAST = 0.05
+"""Seconds that the solver gets however little is left."""
+BEST_EFFORT = ("balance", "promised", "order")
 OPEN = 1e-3
 """Relative gap of a level beyond which its solve was cut short rather than closed."""
 
@@ -105,15 +111,24 @@ def run_cycle(
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
     elif solver == "optimal":
         seed = policy.solve.seed if budget.seed is None else budget.seed
-        effort = Effort(max(0.1, budget.seconds - clock.total), policy.solve.gap, seed)
+        # what comes after the solve takes about as long as what came before
+        after = min(clock.total, AFTER * budget.seconds)
+        effort = Effort(max(LEAST, budget.seconds - clock.total - after), policy.solve.gap, seed)
         solution, failure = solve_apart(
-            problem, rules, effort, without, progress, greedy_plan, baseline, apart=budget.apart
+            problem, rules, effort, without, progress, greedy_plan, baseline, towards, apart=budget.apart
         )
-        if failure and solution is not None and not solution.evicting and policy.evicts:
-            # lost while it looked for room to free: then the plan without evictions is proven, but not to be the best
-            reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
-            solution = replace(solution, levels=reached)
         notes += [failure] if failure else []
+        if solution is not None and policy.evicts and (failure or solution.cut) and not solution.plan.frees:
+            # the time was over before it was known who gives way. Greedy adds to what starts without it, if that is
+            # better than what greedy starts, as far as it goes
+            closed = all(level.gap <= OPEN for level in solution.levels if level.name not in BEST_EFFORT)
+            freeing = evicting_plan(problem, rules, solution.plan) if closed and not failure else baseline
+            if len(freeing.victim):
+                notes.append("the budget ended before room was looked for: who gives way is chosen greedily")
+                baseline, solution = freeing, None
+            else:
+                reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
+                solution = replace(solution, levels=reached)
     clock.lap("solve")
     winner = "greedy"
     if solution is not None and not solution.evicting:
@@ -126,7 +141,13 @@ def run_cycle(
         if len(solved.victim) and not len(solved.moved) and not _least(solution.levels):
             # on the nodes that score best fewer may be in the way
             solved = _verified(problem, rules, solved)[0]
-            solved = spare(problem, rules, solved, lambda plan: not violations(problem, rules, plan))
+            tries = count()
+
+            def stands(plan: Plan) -> bool:
+                """The first plan is looked at in any case, the others while there is time."""
+                return (not next(tries) or clock.total < budget.seconds) and not violations(problem, rules, plan)
+
+            solved = spare(problem, rules, solved, stands)
         if early:
             # the budget or the solver ended before the last levels: what still fits goes in by hand, no level can lose
             fuller = greedy_plan(problem, rules, solved)

@@ -198,3 +198,18 @@ def test_every_stage_has_its_seconds_and_progress_its_levels() -> None:
     assert list(report.seconds) == ["encode", "greedy", "solve", "verify", "explain", "total"]
     assert all(seconds >= 0 for seconds in report.seconds.values())
     assert [level.name for level in seen] == [level.name for level in report.levels]
+
+
+def test_where_time_is_over_before_room_was_looked_for_greedy_says_who_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twelve full nodes; the clock has run out before the solve. Gangs start all the same, none is called proven."""
+    objects = generate(nodes=12, gangs=12, seed=2, occupancy=1.0, load="victims", queues=3, priorities=3)
+    preempting = load_policy({"actions": "enqueue, allocate, preempt, reclaim, backfill"})
+    monkeypatch.setattr(cycle, "LEAST", -1.0)
+    report = run_cycle(read_objects(objects), preempting, Budget(-1.0, apart=False))
+    assert "the budget ended before room was looked for: who gives way is chosen greedily" in report.notes
+    assert violations(report.problem, report.rules, report.plan) == []
+    assert report.plan.out.sum() > 0
+    assert report.levels == ()
+    assert report.as_dict()["certificate"] == {"status": "greedy", "gap": None, "winner": "greedy"}

@@ -123,9 +123,9 @@ SOLVER: dict[str, Fault] = {
 }
 GREEDY: dict[str, Fault] = {
     **{f"greedy: {name}": misread(change, evict) for name, change in RIGHTS.items() if "role" not in name},
-    "greedy: no limits": patched(evict._Evicting, "_within_limits", lambda self, going: True),
+    "greedy: no limits": patched(evict.Evicting, "_within_limits", lambda self, going: True),
     "greedy: no balance": patched(Balance, "start", lambda self, j, pods: True),
-    "greedy: gives nothing back": patched(evict._Evicting, "_give_back", lambda self, mark: None),
+    "greedy: gives nothing back": patched(evict.Evicting, "_give_back", lambda self, mark: None),
     "greedy: swaps": patched(fill.Greedy, "touched", property(lambda self: set(), lambda self, given: None)),
 }
 

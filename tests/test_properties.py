@@ -34,8 +34,8 @@ from tests.strategies import GPU, random_snapshot, snapshots
 from tests.strategies import shuffled as shuffle
 from tests.test_reference import random_cluster
 
-EFFORT = Effort(seconds=1.0, gap=0.0)
-BUDGET = Budget(seconds=1.0, apart=False)
+EFFORT = Effort(seconds=2.0, gap=0.0)
+BUDGET = Budget(seconds=2.0, apart=False)
 CAPACITY = {
     "actions": "enqueue, allocate, backfill",
     "tiers": [{"plugins": [{"name": n} for n in ("priority", "gang", "predicates", "capacity", "drf", "binpack")]}],

@@ -79,6 +79,9 @@ class Claims:
         self.beside = Room(self.after, rules, plan)
         self._rows: _Running | None = None
         self._known: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+        self._rooms: dict[bytes, tuple[Room, Ints]] = {}
+        self._partly: dict[tuple[bytes, bytes], Ints] = {}
+        self._together_known: dict[tuple[int, bytes, bytes], Ints] = {}
 
     def takes_from_plan(self, j: int) -> bool:
         """Whether the job may use room that the plan frees, as far as rights go."""
@@ -147,73 +150,113 @@ class Claims:
         may = np.min([rows.count, *(rule.lets for rule in listed)], axis=0)
         known = rows.holder >= 0
         going = np.bincount(rows.holder[known], weights=may[known], minlength=len(v.queue)).astype(np.int64)
-        whole = going >= self._left()
+        whole = going >= self._left
         for rule in listed:
             if rule.partly is not None:
                 whole[rows.holder[rule.partly & known]] = False
-        limit = np.where(whole | v.broken, self._left(), self._surplus())
+        limit = np.where(whole | v.broken, self._left, self._surplus)
         return np.where(known, np.minimum(may, np.append(limit, 0)[rows.holder]), may), limit
 
     def _kept(self, rows: _Running, rule: _Rule) -> Ints:
         """(M,) pods of each row that the rule keeps back."""
         out: Ints = rows.count - rule.lets
-        if rule.partly is not None:
-            surplus = self._surplus()
-            for h in np.unique(rows.holder[rule.partly & (rows.holder >= 0)]).tolist():
-                over = int(rule.lets[rows.holder == h].sum() - surplus[h])
-                for i in np.flatnonzero(rows.holder == h)[::-1].tolist():
-                    more = max(0, min(over, int(rule.lets[i])))
-                    out[i], over = out[i] + more, over - more
-        return out
+        if rule.partly is None:
+            return out
+        key = rule.lets.tobytes(), rule.partly.tobytes()
+        if key not in self._partly:
+            # of all that the rule lets go of a holder, its surplus goes, the last rows stay
+            last_first, known = self._by_holder[::-1], rows.holder >= 0
+            h, lets = rows.holder[last_first], rule.lets[last_first]
+            over = np.zeros(len(self._surplus), bool)
+            over[rows.holder[rule.partly & known]] = True
+            so_far = _within(h, lets)
+            most = np.where(over, np.maximum(0, np.bincount(h, lets, len(over)).astype(np.int64) - self._surplus), 0)[h]
+            out[last_first] += np.minimum(so_far, most) - np.minimum(so_far - lets, most)
+            self._partly[key] = out
+        return self._partly[key]
 
+    @cached_property
+    def _by_holder(self) -> Ints:
+        """Rows that have a holder, holder by holder."""
+        holder = self._running().holder
+        order: Ints = np.argsort(holder, kind="stable")
+        return order[holder[order] >= 0]
+
+    @cached_property
     def _surplus(self) -> Ints:
         """(H,) pods above the minimum after the plan."""
-        out: Ints = np.maximum(0, self._left() - self.problem.victims.minimum)
+        out: Ints = np.maximum(0, self._left - self.problem.victims.minimum)
         return out
 
     def _at_once(self, rows: _Running, may: Ints, limit: Ints, q: int) -> Ints:
         """(M,) of those that may go one by one, some that may go together: minimums, budgets and what a queue gives up
         count for all of them. Taken first from the nodes on which most may go.
         """
+        key = q, may.tobytes(), limit.tobytes()
+        if key not in self._together_known:
+            self._together_known[key] = self._taken(rows, may, limit, q)
+        return self._together_known[key]
+
+    def _taken(self, rows: _Running, may: Ints, limit: Ints, q: int) -> Ints:
         p, v = self.problem, self.problem.victims
-        holder = limit.tolist()
-        budget = (v.allowed - (v.member * self.gone[:, None]).sum(axis=0)).tolist()
-        given = self.rights.room.copy()
-        np.subtract.at(given, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
-        room = given.tolist()
-        on_node = np.zeros(len(p.node_free))
-        np.add.at(on_node, rows.node, may * (rows.request / np.maximum(p.total, 1)).max(axis=1))
-        out = np.zeros_like(may)
+        on_node = np.bincount(
+            rows.node, may * (rows.request / np.maximum(p.total, 1)).max(axis=1), minlength=len(p.node_free)
+        )
         order = np.lexsort((np.arange(len(may)), -on_node[rows.node]))
         order = order[(may[order] > 0) & (rows.holder[order] >= 0)]
-        # plain integers: this runs over all that runs, once for each gang that waits
-        table = zip(
-            order.tolist(),
-            may[order].tolist(),
-            rows.holder[order].tolist(),
-            rows.queue[order].tolist(),
-            rows.request[order].tolist(),
-            strict=True,
-        )
-        for i, most, h, k, request in table:
-            under = self._budgets_of[i] if i < len(v.holder) else []
-            take = min([most, holder[h], *(budget[b] for b in under)])
-            if k != q:
-                take = min([take, *(room[k][r] // amount for r, amount in enumerate(request) if amount)])
-            take = max(0, take)
-            out[i] = take
-            holder[h] -= take
+        out = np.zeros_like(may)
+        if not v.member.any():
+            # of its own queue nothing but the minimums limits what goes
+            own = order[rows.queue[order] == q]
+            own = own[np.argsort(rows.holder[own], kind="stable")]
+            h, pods = rows.holder[own], may[own]
+            so_far = _within(h, pods)
+            out[own] = np.minimum(so_far, limit[h]) - np.minimum(so_far - pods, limit[h])
+            order = order[rows.queue[order] != q]
+        # plain integers: one row after another, each takes of what the others leave
+        holder, room = limit.tolist(), (self.rights.room - self._reclaimed).tolist()
+        budget = (v.allowed - (v.member * self.gone[:, None]).sum(axis=0)).tolist()
+        full: set[tuple[int, int]] = set()
+        columns = may[order], rows.holder[order], rows.queue[order], self._kind[order]
+        for i, take, h, k, kind in zip(order.tolist(), *(column.tolist() for column in columns), strict=True):
+            if (k, kind) in full:
+                continue
+            take = min(take, holder[h])
+            under = self._budgets_of[i] if budget and i < len(v.holder) else []
             for b in under:
-                budget[b] -= take
-            if k != q:
-                room[k] = [left - take * amount for left, amount in zip(room[k], request, strict=True)]
+                take = min(take, budget[b])
+            if k != q and take > 0:
+                left, asked = room[k], self._asked[kind]
+                take = min(take, max(0, min(left[r] // amount for r, amount in asked))) if asked else take
+                if not take:
+                    full.add((k, kind))  # what is left for a queue only shrinks
+                for r, amount in asked:
+                    left[r] -= take * amount
+            if take > 0:
+                out[i] = take
+                holder[h] -= take
+                for b in under:
+                    budget[b] -= take
         return out
+
+    @cached_property
+    def _kind(self) -> Ints:
+        """(M,) row of `_asked`."""
+        kind: Ints = np.unique(self._running().request, axis=0, return_inverse=True)[1].reshape(-1)
+        return kind
+
+    @cached_property
+    def _asked(self) -> list[list[tuple[int, int]]]:
+        """The different requests of what runs, as (resource, amount)."""
+        different = np.unique(self._running().request, axis=0).tolist()
+        return [[(r, amount) for r, amount in enumerate(request) if amount] for request in different]
 
     @cached_property
     def _budgets_of(self) -> list[list[int]]:
         """Disruption budgets of each victim set."""
         return [np.flatnonzero(member).tolist() for member in self.problem.victims.member]
 
+    @cached_property
     def _left(self) -> Ints:
         """(H,) pods that run after the plan."""
         v = self.problem.victims
@@ -222,17 +265,26 @@ class Claims:
 
     def _fits(self, may: Ints, want: Want, ask: Ints, q: int) -> int:
         """Pods of the gang that fit, 0 if the ceiling of its queue refuses it all the same."""
-        rows = self._running()
-        given = may[:, None] * rows.request
-        own = given[rows.queue == q].sum(axis=0)
-        if self.quota.refuses(q, ask, given=own) is not None:
+        room, given = self._without(may)
+        if self.quota.refuses(q, ask, given=given[q]) is not None:
             return 0
-        if not may.any():
-            return min(want.need, self.beside.gang(want))
-        freed = np.zeros_like(self.after.node_free)
-        np.add.at(freed, rows.node, given)
-        room = replace(self.after, node_free=self.after.node_free + freed)
-        return min(want.need, Room(room, self.rules, self.plan, self.beside.coupling).gang(want))
+        return min(want.need, room.gang(want))
+
+    def _without(self, may: Ints) -> tuple[Room, Ints]:
+        """The nodes when `may` (M,) pods have gone, and (Q + 1, R) what each queue has given."""
+        key = may.tobytes()
+        if key not in self._rooms:
+            rows, p = self._running(), self.problem
+            free = self.after.node_free.copy()
+            given = np.zeros((len(p.queue_used) + 1, len(p.total)), np.int64)
+            some = np.flatnonzero(may)
+            pods = may[some, None] * rows.request[some]
+            # the last row is for pods of no queue
+            np.add.at(given, rows.queue[some], pods)
+            np.add.at(free, rows.node[some], pods)
+            room = Room(replace(self.after, node_free=free), self.rules, self.plan, self.beside.coupling)
+            self._rooms[key] = (room if len(some) else self.beside), given
+        return self._rooms[key]
 
     def _running(self) -> _Running:
         if self._rows is None:
@@ -275,12 +327,13 @@ class Claims:
             out.append(_Rule("preemptionPolicy", lets(count > 0), lambda *_: NEVER))
         if not rules.starving:
             out.append(_Rule("jobStarving", lets(count > 0), lambda *_: NOT_STARVING))
-        left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
-        under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
-        budgeted = of_set(v.member.any(axis=1), 0) > 0
-        few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
-        short = budgeted & (of_holder(few.any(axis=1), 0) > 0)
-        out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets, short & ~broken))
+        if v.member.any():
+            left = v.allowed - (v.member * self.gone[:, None]).sum(axis=0)
+            under = np.where(v.member, left, 2**62).min(axis=1, initial=2**62)
+            budgeted = of_set(v.member.any(axis=1), 0) > 0
+            few = self._of_holders(v.member * (v.count - self.gone)[:, None]) > left
+            short = budgeted & (of_holder(few.any(axis=1), 0) > 0)
+            out.append(_Rule("budget", lets(budgeted, of_set(under, 2**62)), self._budgets, short & ~broken))
         for plugin in rules.plugins:
             spared = plugin.spares(p)
             if spared is not None:
@@ -311,7 +364,7 @@ class Claims:
     def _of_other_queues(
         self, j: int, q: int, rank: int, ask: Ints, others: Bools, lets: Callable[..., Ints]
     ) -> list[_Rule]:
-        p, v, rows, rules = self.problem, self.problem.victims, self._running(), self.rules
+        p, rows, rules = self.problem, self._running(), self.rules
         deserved, out = rules.deserved, []
         if not rules.policy.reclaims:
             out.append(_Rule("reclaim", lets(others), lambda *_: "the policy does not list action reclaim"))
@@ -330,18 +383,36 @@ class Claims:
         lends = over.any(axis=1)
         if rules.policy.reclaims and rules.reclaims:
             # of what a queue may give the guarantee keeps a part back, the share the rest
-            went = np.zeros_like(p.queue_used)
-            np.add.at(went, v.queue[v.holder], self.plan.evicted(p, RECLAIM)[:, None] * v.request)
-            guarded = p.queue_used - np.minimum(p.queue_used, p.queue_guarantee)
-            pods, large = self._pods_in(guarded - went)
+            pods, large = self._within_guarantees
             out.append(_Rule("guarantee", lets(others, pods), self._guarantees, others & large))
-            beyond = np.where(self.rights.room < guarded, self.rights.room - went, 2**60)
-            pods, large = self._pods_in(beyond)
+            pods, large = self._within_shares
             share = np.where(lends[rows.queue], pods, 0)
         else:
             share, large = np.where(lends[rows.queue], rows.count, 0), np.zeros(len(rows.count), bool)
         others_hold = self._shares(q, ask)
         out.append(_Rule("share", lets(others, share), lambda *_: others_hold, others & large))
+        return out
+
+    @cached_property
+    def _within_guarantees(self) -> tuple[Ints, Bools]:
+        return self._pods_in(self._guarded - self._reclaimed)
+
+    @cached_property
+    def _within_shares(self) -> tuple[Ints, Bools]:
+        return self._pods_in(np.where(self.rights.room < self._guarded, self.rights.room - self._reclaimed, 2**60))
+
+    @cached_property
+    def _guarded(self) -> Ints:
+        """(Q, R) what each queue holds beyond its guarantee."""
+        p = self.problem
+        out: Ints = p.queue_used - np.minimum(p.queue_used, p.queue_guarantee)
+        return out
+
+    @cached_property
+    def _reclaimed(self) -> Ints:
+        """(Q, R) what the plan takes of each queue by reclaim."""
+        v, out = self.problem.victims, np.zeros_like(self.problem.queue_used)
+        np.add.at(out, v.queue[v.holder], self.plan.evicted(self.problem, RECLAIM)[:, None] * v.request)
         return out
 
     def _pods_in(self, room: Ints) -> tuple[Ints, Bools]:
@@ -454,6 +525,14 @@ def _fixed(snapshot: Snapshot, index: Index) -> _Running:
         pods.append(pod)
     holder, queues, priorities, nodes = np.array(rows, np.int64).reshape(-1, 4).T
     return _Running(holder, queues, priorities, nodes, np.ones(len(pods), np.int64), requests(snapshot, index, pods))
+
+
+def _within(groups: Ints, amounts: Ints) -> Ints:
+    """Sum of the amounts so far, each included, in every run of equal groups."""
+    total = np.cumsum(amounts)
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    out: Ints = total - np.repeat((total - amounts)[first], np.diff(first, append=len(groups)))
+    return out
 
 
 def _spared(plugin: str, pods: int, _: Bools) -> str:

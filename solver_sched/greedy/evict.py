@@ -32,14 +32,18 @@ def evicting_plan(problem: Problem, rules: Rules, begun: Plan) -> Plan:
     causes = list(dict.fromkeys(CAUSES[action] for action in rules.policy.actions if action in CAUSES))
     if not causes or not len(problem.victims.holder):
         return begun
-    greedy = _Evicting(problem, rules, begun)
+    greedy = Evicting(problem, rules, begun)
     for cause in causes:
         greedy.take_all(cause)
     plan = greedy.plan()
     return greedy_plan(problem, rules, plan) if len(plan.victim) else begun
 
 
-class _Evicting(Greedy):
+class Evicting(Greedy):
+    """A plan in the making in which others give way. `tries`: nodes that are looked at for one pod."""
+
+    tries = TRIES
+
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         super().__init__(problem, rules, begun)
         v = problem.victims
@@ -66,10 +70,10 @@ class _Evicting(Greedy):
         for s in order.tolist():
             self.on_node[int(v.node[s])].append(s)
             self.of_holder[int(v.holder[s])].append(s)
-        self.log: list[tuple[int, int]] = []
+        self.log: list[tuple[int, int, int]] = []
         self.order: dict[int, Ints] = {}
-        # of the job at hand: why it takes, from whom (V,), and who may end whole (H,)
-        self.cause = PREEMPT
+        # of the job at hand: from whom it may take (V,), and why, and who may end whole (H,)
+        self.why = np.full(len(v.holder), PREEMPT)
         self.may = np.zeros(len(v.holder), bool)
         self.ends = np.zeros(len(v.queue), bool)
 
@@ -80,11 +84,11 @@ class _Evicting(Greedy):
 
     def take_all(self, cause: int) -> None:
         """One action: every claimant once, queue by share, job by rank and age."""
-        self.cause = cause
+        self.why[:] = cause
         failed: set[tuple[object, ...]] = set()
         for j in self._turns():
             alike = self._alike(j)
-            if alike in failed or j in self.touched or not self._claim(j):
+            if alike in failed or j in self.touched or not self._claim(j, cause):
                 continue
             if self.start(j):
                 self.started.add(j)
@@ -113,28 +117,30 @@ class _Evicting(Greedy):
         sets = [(int(p.set_shape[t]), int(p.set_count[t]), int(p.set_role[t]) >= 0) for t in self.sets[j]]
         return int(p.job_queue[j]), int(self.allowed.key[j]), int(self.rules.need[j]), *sets, *p.job_held[j].tolist()
 
-    def _claim(self, j: int) -> bool:
+    def _claim(self, j: int, cause: int) -> bool:
         """Whom the job may take from (`may`, `ends`); False = nobody, or its share could not hold it."""
-        p, v, allowed, rules = self.problem, self.problem.victims, self.allowed, self.rules
-        q = int(p.job_queue[j])
-        if self.cause == PREEMPT:
-            higher = v.broken | (allowed.key[j] > allowed.held)
-            same = (allowed.key[j] == allowed.held) & ~v.broken & rules.equals
-            holders = (v.queue == q) & (higher | same) & (v.job != j)
-            self.may = self.open & allowed.preempt & holders[v.holder]
-            self.ends = higher & allowed.ends_by_preempt
-        elif rules.deserved is not None:
-            ask = sum((rules.canonical[t] * p.request[p.set_shape[t]] for t in self.sets[j]), p.job_held[j] * 0)
-            counted = rules.contended & (ask + p.job_held[j] > 0)
-            if ((self.used[q] + self.new[q] + ask > rules.deserved[q]) & counted).any():
-                return False
-            lends = p.queue_reclaimable & (allowed.over & allowed.asks[j]).any(axis=1)
-            lends[q] = False
-            self.may = self.open & allowed.reclaim & lends[v.queue[v.holder]]
-            self.ends = allowed.ends_by_reclaim.copy()
-        else:
-            return False
+        self.may, self.ends = self._by_preempt(j) if cause == PREEMPT else self._by_reclaim(j)
         return bool(self.may.any())
+
+    def _by_preempt(self, j: int) -> tuple[Bools, Bools]:
+        p, v, allowed, rules = self.problem, self.problem.victims, self.allowed, self.rules
+        higher = v.broken | (allowed.key[j] > allowed.held)
+        same = (allowed.key[j] == allowed.held) & ~v.broken & rules.equals
+        holders = (v.queue == p.job_queue[j]) & (higher | same) & (v.job != j)
+        return self.open & allowed.preempt & holders[v.holder], higher & allowed.ends_by_preempt
+
+    def _by_reclaim(self, j: int) -> tuple[Bools, Bools]:
+        p, v, allowed, rules = self.problem, self.problem.victims, self.allowed, self.rules
+        q, nobody = int(p.job_queue[j]), np.zeros_like(self.open)
+        if rules.deserved is None:
+            return nobody, allowed.ends_by_reclaim
+        ask = sum((rules.canonical[t] * p.request[p.set_shape[t]] for t in self.sets[j]), p.job_held[j] * 0)
+        counted = rules.contended & (ask + p.job_held[j] > 0)
+        if ((self.used[q] + self.new[q] + ask > rules.deserved[q]) & counted).any():
+            return nobody, allowed.ends_by_reclaim
+        lends = p.queue_reclaimable & (allowed.over & allowed.asks[j]).any(axis=1)
+        lends[q] = False
+        return self.open & allowed.reclaim & lends[v.queue[v.holder]], allowed.ends_by_reclaim.copy()
 
     def start(self, j: int) -> bool:
         mark = len(self.log)
@@ -157,17 +163,22 @@ class _Evicting(Greedy):
         order = self.order[shape]
         asked = request > 0
         could = ((self.free + self._potential())[:, asked] >= request[asked]).all(axis=1) & ~self.loads.shut(shape)
-        for node in order[could[order]][:TRIES].tolist():
+        for node in self._nodes(shape, order[could[order]])[: self.tries].tolist():
             if self._clear(t, node):
                 self._move(t, node, 1)
                 return int(node)
         return -1
 
-    def _potential(self) -> Ints:
-        """(N, R) at most this much room can be made."""
+    def _nodes(self, _: int, order: Ints) -> Ints:
+        """Nodes on which room could be made for a pod of a shape, by score: in the order in which they are tried."""
+        return order
+
+    def _potential(self, among: Bools | None = None) -> Ints:
+        """(N, R) at most this much room can be made, if only some go."""
         v = self.problem.victims
         left = v.count - self.out[PREEMPT] - self.out[RECLAIM]
-        pods = np.where(self.ends[v.holder], left, np.minimum(left, np.maximum(self.surplus, 0)[v.holder])) * self.may
+        may = self.may if among is None else self.may & among
+        pods = np.where(self.ends[v.holder], left, np.minimum(left, np.maximum(self.surplus, 0)[v.holder])) * may
         rows = np.flatnonzero(pods)
         out = np.zeros_like(self.free)
         for r in range(out.shape[1]):
@@ -212,16 +223,17 @@ class _Evicting(Greedy):
         if self.surplus[h] > 0 and (v.role[s] < 0 or self.role_surplus[v.role[s]] > 0):
             if not self._within_limits([(s, 1)]):
                 return False
-            self._evict(s, 1)
+            self._evict(s, 1, int(self.why[s]))
             return True
-        other = self.out[RECLAIM if self.cause == PREEMPT else PREEMPT]
-        rest = [(i, int(v.count[i] - self.out[self.cause][i])) for i in self.of_holder[h]]
+        cause = int(self.why[s])
+        other = self.out[RECLAIM if cause == PREEMPT else PREEMPT]
+        rest = [(i, int(v.count[i] - self.out[cause][i])) for i in self.of_holder[h]]
         if not self.ends[h] or any(other[i] for i, _ in rest) or not self._within_limits(rest):
             self.ends[h] = False
             return False
         for i, pods in rest:
             if pods:
-                self._evict(i, pods)
+                self._evict(i, pods, cause)
         return True
 
     def _within_limits(self, going: list[tuple[int, int]]) -> bool:
@@ -231,32 +243,32 @@ class _Evicting(Greedy):
         if (pods @ v.member[rows] > self.budget).any():
             return False
         q = int(v.queue[v.holder[rows[0]]])
-        return self.cause == PREEMPT or bool((pods @ v.request[rows] <= self.room[q]).all())
+        return self.why[rows[0]] == PREEMPT or bool((pods @ v.request[rows] <= self.room[q]).all())
 
-    def _evict(self, s: int, pods: int) -> None:
-        """Pods of a set go because of the action at hand; negative: they stay after all."""
+    def _evict(self, s: int, pods: int, cause: int) -> None:
+        """Pods of a set go; negative: they stay after all."""
         v = self.problem.victims
         h, node, freed = int(v.holder[s]), int(v.node[s]), pods * v.request[s]
-        self.out[self.cause][s] += pods
+        self.out[cause][s] += pods
         self.surplus[h] -= pods
         if v.role[s] >= 0:
             self.role_surplus[v.role[s]] -= pods
         self.budget -= pods * v.member[s]
-        if self.cause == RECLAIM:
+        if cause == RECLAIM:
             self.room[v.queue[h]] -= freed
         self.used[v.queue[h]] -= freed
         self.free[node] += freed
         self.loads.take(node, (-freed).tolist())
         assert self.balance is not None
-        self.balance.evict(s, pods, self.cause)
+        self.balance.evict(s, pods, cause)
         if v.job[h] >= 0:
             lost = any(gone[self.of_holder[h]].any() for gone in self.out.values())
             (self.touched.add if lost else self.touched.discard)(int(v.job[h]))
         if pods > 0:
-            self.log.append((s, pods))
+            self.log.append((s, pods, cause))
 
     def _give_back(self, mark: int) -> None:
         """Nobody has gone since the log was so long."""
         while len(self.log) > mark:
-            s, pods = self.log.pop()
-            self._evict(s, -pods)
+            s, pods, cause = self.log.pop()
+            self._evict(s, -pods, cause)

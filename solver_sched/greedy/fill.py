@@ -168,10 +168,14 @@ class Greedy:
         q, shape = int(p.job_queue[p.set_job[t]]), int(p.set_shape[t])
         if not self._allowed(q, shape):
             return -1
-        node = self.loads.best(shape)
+        node = self._idle(shape)
         if node >= 0:
             self._move(t, node, 1)
         return node
+
+    def _idle(self, shape: int) -> int:
+        """The node for one more pod as it is, -1 if none takes it."""
+        return self.loads.best(shape)
 
     def _undo(self, t: int, node: int) -> None:
         self._move(t, node, -1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import Plan, Problem
+from solver_sched.problem.arrays import Ints, Plan, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,32 @@ class Effort:
     seconds: float = 5.0
     gap: float = 1e-4
     seed: int = 0
+
+
+class OutOfTimeError(Exception):
+    """The clock ran out while a model was being built."""
+
+
+class Clock:
+    """Wall time of a solve: `seconds` from now on. Whatever may take long asks it."""
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds; negative once they are over."""
+        return self._end - time.monotonic()
+
+    def over(self, part: float = 0.0) -> bool:
+        """Whether no more than this part of the seconds is left."""
+        return self.left <= (part * max(0.0, self.seconds) if part else 0.0)
+
+    def check(self) -> None:
+        """Raises OutOfTimeError."""
+        if self.over():
+            raise OutOfTimeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +73,14 @@ class LevelResult:
 @dataclass(frozen=True, eq=False, slots=True)
 class Solution:
     """A plan, the levels it reached, and the values that the greedy plan reaches at the same levels: the one with
-    evictions if `evicting`.
+    evictions if `evicting`. `cut`: the time was over before it was known who might make room for those who wait.
     """
 
     plan: Plan
     levels: tuple[LevelResult, ...]
     greedy: Mapping[str, int] = field(default_factory=dict)
     evicting: bool = False
+    cut: bool = False
 
 
 def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
@@ -64,6 +93,11 @@ def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
 
 Fill = Callable[[Problem, Rules, Plan, int | None], Plan]
 """Adds to a plan what still fits of jobs of a rank and higher, None = all (the greedy baseline)."""
+
+Stand = Callable[[Problem, Rules, Ints, Ints], Plan]
+"""A plan in which jobs (rows, the most important first) start and others make room: pods of each holder that should go
+(H,). It comes as near to that as it finds nodes (greedy).
+"""
 
 Progress = Callable[[LevelResult], None]
 """Called after every level that is solved."""

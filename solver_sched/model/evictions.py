@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solver_sched.model.linear import Terms, at_most, upper
+from solver_sched.model.effort import Clock
+from solver_sched.model.linear import Terms, at_most, fix, upper
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -105,7 +106,10 @@ def _near_the_least(problem: Problem, rules: Rules, rights: Rights, usable: Bool
 
 
 class Evictions:
-    """Variables in the ledger's model. `out[cause][v]`, `end[cause][h]`: expressions, empty where there is no right."""
+    """Variables in the ledger's model. `out[cause][v]`, `end[cause][h]`: expressions, empty where there is no right.
+
+    Building them raises OutOfTimeError where the clock runs out.
+    """
 
     def __init__(
         self,
@@ -115,7 +119,9 @@ class Evictions:
         rules: Rules,
         rights: Rights,
         usable: Bools,
+        clock: Clock,
     ) -> None:
+        self.clock = clock
         self.model, self.int_var, self.usable = model, int_var, usable
         self.problem, self.rules, self.rights = problem, rules, rights
         v = problem.victims
@@ -128,8 +134,10 @@ class Evictions:
         limited = np.asarray((problem.queue_capability < NO_LIMIT).any(axis=1) | problem.queue_guarantee.any())
         limited |= rights.everywhere
         self.touched: dict[int, cp_model.IntVar] = {}
+        self._freed: dict[tuple[int | None, int, int | None], Terms] = {}
         self._moves()
         for h, sets in self.sets.items():
+            clock.check()
             worth_it = limited[v.queue[h]] or self.usable[v.node[[s for s in sets if able[s]]]].any()
             if worth_it:
                 self._holder(h, sets, everywhere=bool(limited[v.queue[h]]))
@@ -244,12 +252,16 @@ class Evictions:
 
     def freed(self, queue: int | None, resource: int, cause: int | None = None) -> Terms:
         """What goes of a queue, or of all."""
-        v, out = self.problem.victims, Terms()
-        for s in np.flatnonzero(v.request[:, resource] > 0).tolist():
-            if queue is None or v.queue[v.holder[s]] == queue:
+        key = queue, resource, cause
+        if key not in self._freed:
+            v, asked = self.problem.victims, self.problem.victims.request[:, resource]
+            rows = (asked > 0) if queue is None else (asked > 0) & (v.queue[v.holder] == queue)
+            out = Terms()
+            for s in np.flatnonzero(rows).tolist():
                 for which in (PREEMPT, RECLAIM) if cause is None else (cause,):
-                    out.extend(self.out[which][s], int(v.request[s, resource]))
-        return out
+                    out.extend(self.out[which][s], int(asked[s]))
+            self._freed[key] = out.collected()
+        return self._freed[key].times(1)
 
     def _budgets(self) -> None:
         """C13."""
@@ -282,6 +294,7 @@ class Evictions:
         p, v, rights = self.problem, self.problem.victims, self.rights
         kinds = set(zip(v.queue.tolist(), rights.held.tolist(), v.broken.tolist(), strict=True))
         for q, held, broken in sorted(kinds):
+            self.clock.check()
             of_queue = rights.claimants & (p.job_queue == q)
             higher = of_queue & (broken | (rights.key > held))
             also = of_queue & ~higher & (rights.key == held) & self.rules.equals
@@ -312,6 +325,7 @@ class Evictions:
         several = len(queues) > 1
         unit = np.gcd(self.problem.grain, np.gcd.reduce(self.problem.victims.request, axis=0, initial=0))
         for r in range(len(self.problem.total)):
+            self.clock.check()
             idle, all_polite, beyond, lent = int(self.rights.idle[r]), Terms(), Terms(), Terms()
             for q in np.flatnonzero(lends).tolist():
                 lent.extend(self.freed(q, r, RECLAIM))
@@ -430,6 +444,7 @@ class Evictions:
         for x, h in enumerate(v.beyond_holder.tolist()):
             singles[h].append((int(v.beyond_unit[x]), int(v.beyond_count[x]), int(v.beyond_alike[x])))
         for h, sets in self.sets.items():
+            self.clock.check()
             end = self.ended(h)
             if v.unit_row[h] >= 0 and fits[v.unit_row[h]].all():
                 var = self.int_var(1)
@@ -466,11 +481,18 @@ class Evictions:
             for s, terms in enumerate(self.out[cause]):
                 assert terms.variables or not going[s], "nobody has a right to what the plan evicts"
                 if terms.variables:
-                    self.model.add(terms.linear() == int(going[s]))
+                    self._give(terms, int(going[s]))
             for h, terms in enumerate(self.end[cause]):
                 if terms.variables:
                     gone = sum(int(going[s]) for s in self.sets[h])
-                    self.model.add(terms.linear() == int(gone == v.running[h]))
+                    self._give(terms, int(gone == v.running[h]))
+
+    def _give(self, terms: Terms, value: int) -> None:
+        """The expression has this value."""
+        if terms.coefficients == [1] and not terms.constant and value <= upper(terms.variables[0]):
+            fix(terms.variables[0], value)
+        else:
+            self.model.add(terms.linear() == value)
 
     def causes(self, value: Callable[[Terms], int]) -> list[tuple[int, int, int]]:
         """(set, pods, cause) of everything that goes in a solution."""

@@ -8,6 +8,7 @@ exclude what does not pack; formulation.md 7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
@@ -16,6 +17,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
+from solver_sched.model.effort import Clock
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.model.packing import Cut, Packing, Pattern, maximal_patterns, pack, pack_by_columns, pack_most
@@ -176,8 +178,8 @@ class Totals:
 class Apart:
     """Placement in a model of its own; the ledger's model gets rows on the pods per shape only."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, clock: Clock | None = None) -> None:
+        self._ledger, self._clock = ledger, Clock() if clock is None else clock
         self._pods = ledger.pods_of_shape()
         self._most = [terms.span() for terms in self._pods]
         # a bound per shape that the search can hold down while it repairs
@@ -225,7 +227,9 @@ class Apart:
             size = np.maximum(1, (WEIGHT * size / max(size.max(initial=0.0), 1e-12)).astype(np.int64))
             model.maximize(weighted(self._totals.pods, size.tolist()))
         for _ in range(PLACE_ROUNDS):
-            solution = _quick(model)
+            if self._clock.over():
+                return None
+            solution = _quick(model, self._clock.left)
             if solution is None:
                 return None
             packings = self._nodes.pack(solution)
@@ -261,7 +265,7 @@ class Apart:
         """A price per shape at which the failed totals cost more than the whole cluster can hold (LP dual)."""
         for var, most in zip(self._totals.pods, self._failed, strict=True):
             var.proto.domain[0], var.proto.domain[1] = 0, most
-        prices = mip.prices(self._totals.model, self._totals.pods, WEIGHT)
+        prices = mip.prices(self._totals.model, self._totals.pods, WEIGHT, self._clock.left)
         for var, most in zip(self._totals.pods, self._most, strict=True):
             var.proto.domain[1] = most
         if prices is None:
@@ -269,7 +273,7 @@ class Apart:
         objective = Terms()
         for var, price in zip(self._totals.pods, prices, strict=True):
             objective.add(var, price)
-        room = mip.relaxed_bound(self._totals.model, objective)
+        room = mip.relaxed_bound(self._totals.model, objective, self._clock.left)
         row = Terms()
         for terms, price in zip(self._pods, prices, strict=True):
             row.extend(terms, price)
@@ -282,14 +286,16 @@ class Apart:
         """Nothing of the placement is in the ledger's model."""
 
 
-def _quick(model: cp_model.CpModel) -> list[int] | None:
-    """A solution of a placement model within its small budget, or None."""
+def _quick(model: cp_model.CpModel, seconds: float) -> list[int] | None:
+    """A solution of a placement model within its small budget and these wall seconds, or None."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.presolve_inclusion_work_limit = 0
     solver.parameters.cp_model_presolve = False
     solver.parameters.linearization_level = 1
     solver.parameters.max_deterministic_time = PLACE_SECONDS
+    if seconds < math.inf:
+        solver.parameters.max_time_in_seconds = seconds
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     return list(solver.response_proto.solution)

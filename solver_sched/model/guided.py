@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 
 from solver_sched.model import mip
+from solver_sched.model.effort import Clock
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
@@ -108,8 +109,8 @@ class Guided:
             self._rows.append(row)
             self._duals.append(mip.add_row(self._solver, self._columns, row))
 
-    def relax(self, objective: Terms) -> Relaxed | None:
-        """The level without integrality; None if GLOP does not solve it."""
+    def relax(self, objective: Terms, clock: Clock) -> Relaxed | None:
+        """The level without integrality; None if GLOP does not solve it, or not in time."""
         self._sync()
         goal = self._solver.Objective()
         goal.Clear()
@@ -118,6 +119,10 @@ class Guided:
             goal.SetCoefficient(self._columns[variable.index], coefficient)
         goal.SetMaximization()
         for last in (*[False] * (PRICINGS - 1), True):
+            if clock.over():
+                return None
+            if clock.left < math.inf:
+                self._solver.SetTimeLimit(max(1, int(1000 * clock.left)))
             if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
                 return None
             if last or not self._price_in():
@@ -167,8 +172,8 @@ class Guided:
 
     # -- repair -------------------------------------------------------------------------------------------------
 
-    def repair(self, objective: Terms, relaxed: Relaxed, enough: int, seconds: float) -> Repaired:
-        """An integral solution of value `enough` or near it. Seconds are deterministic."""
+    def repair(self, objective: Terms, relaxed: Relaxed, enough: int, seconds: float, clock: Clock) -> Repaired:
+        """An integral solution of value `enough` or near it, within the seconds and what the clock leaves."""
         rounded: Ints = np.rint(relaxed.values).astype(np.int64)
         fractional = np.abs(relaxed.values - rounded) > INTEGRAL
         free = [bool(fractional[indices].any()) for indices in self._nodes]
@@ -180,7 +185,7 @@ class Guided:
         admitted = np.zeros(len(rounded), bool)
         admitted[self._admissions] = ~fractional[self._admissions]
         for _ in range(ROUNDS):
-            found = self._rest(objective, rounded, free, admitted, max(0.05, seconds - spent))
+            found = self._rest(objective, rounded, free, admitted, max(0.05, min(seconds - spent, clock.left)))
             spent += found.effort
             if found.solution is not None:
                 value = objective.at(found.solution)
@@ -188,7 +193,7 @@ class Guided:
                     best, reached = found.solution, value
                 if value >= enough:
                     break
-            if spent >= seconds:
+            if spent >= seconds or clock.over():
                 break
             if admitted.any():
                 admitted[:] = False

@@ -16,6 +16,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.classes import JobClass, job_classes
+from solver_sched.model.effort import Clock
 from solver_sched.model.evictions import Evictions
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.plugins.rules import Rules
@@ -67,7 +68,12 @@ class Ledger:
     """
 
     def __init__(
-        self, problem: Problem, rules: Rules, rights: Rights | None = None, usable: Bools | None = None
+        self,
+        problem: Problem,
+        rules: Rules,
+        rights: Rights | None = None,
+        usable: Bools | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.problem, self.rules = problem, rules
         self.model = cp_model.CpModel()
@@ -75,7 +81,8 @@ class Ledger:
         self.evictions: Evictions | None = None
         if rights is not None:
             assert usable is not None
-            self.evictions = Evictions(self.model, self.int_var, problem, rules, rights, usable)
+            clock = Clock() if clock is None else clock
+            self.evictions = Evictions(self.model, self.int_var, problem, rules, rights, usable, clock)
         self.classes = job_classes(problem, rules, self.evictions.touched if self.evictions is not None else ())
         self.owned = rules.shared
         self.terms = [self._class_terms(cls) for cls in self.classes]

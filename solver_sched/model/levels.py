@@ -10,21 +10,39 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, beats
+from solver_sched.model.effort import (
+    Clock,
+    Effort,
+    Fill,
+    LevelResult,
+    OutOfTimeError,
+    Progress,
+    Solution,
+    Stand,
+    beats,
+)
 from solver_sched.model.evictions import opened
 from solver_sched.model.floor import Apart, Joint
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
+from solver_sched.model.pooled import pooled
 from solver_sched.model.search import Search, plan_of, small
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import RECLAIM, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import RECLAIM, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
+AFAR, NEAR, LEAST_LEFT = 0.6, 0.5, 0.1
+"""Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
+for what was seen from afar.
+"""
 LARGE = 4_000
 """Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
+FIRST = 0.4
+"""Part of the time for the levels without evictions, where others may follow."""
+BEST_EFFORT = ("balance", "promised", "order")
 SMALL = 20_000
 """Jobs x levels up to which another plan is evaluated at every level."""
 
@@ -38,18 +56,24 @@ def solve(
     improved: Callable[[Solution], None] | None = None,
     fill: Fill | None = None,
     evicting: Plan | None = None,
+    stand: Stand | None = None,
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
     `greedy`, a plan that evicts nobody, is the first incumbent where one level counts all of it; `improved` gets the
     incumbent after every level (a caller that may have to kill this process keeps the last); `fill` adds to a plan what
-    still fits. `evicting`: the greedy plan in which others give way.
+    still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for a plan that has none.
 
     The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
     section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
     """
+    clock = Clock(effort.seconds)
+    follows = rules.policy.evicts and len(problem.victims.holder) > 0
+    first = replace(effort, seconds=FIRST * effort.seconds) if follows else effort
+    first_clock = Clock(first.seconds)
     ledger = Ledger(problem, rules)
-    search = Search(ledger, Joint(ledger) if small(ledger) else Apart(ledger), effort, progress)
+    floor = Joint(ledger) if small(ledger) else Apart(ledger, first_clock)
+    search = Search(ledger, floor, first, progress, first_clock)
     if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
         search.adopt(greedy)
     search.fill = fill
@@ -57,30 +81,30 @@ def solve(
         search.after_level = lambda: improved(Solution(plan_of(search), tuple(search.results)))
     run_levels(search)
     plan, levels, best = plan_of(search), search.outcome(), None
-    # what the levels so far have taken by either clock: the second search has a grace of its own
-    allowed, spent = rights(problem, rules, plan), max(search.spent, search.elapsed)
+    allowed, spent, cut = rights(problem, rules, plan), search.spent, False
     other = greedy if evicting is None else evicting
     if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
-        freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), progress, improved)
+        freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), clock, progress, improved, stand)
         spent += more
-        if other is not None and (len(freeing.plan.victim) or len(other.victim)):
-            values = _values(problem, rules, other, effort, freeing.levels, allowed, late=search.late())
+        cut = freeing is None
+        if freeing is not None and other is not None and (len(freeing.plan.victim) or len(other.victim)):
+            values = _values(problem, rules, other, effort, clock, freeing.levels, allowed)
             freeing = replace(freeing, greedy=values, evicting=True)
-        if len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels):
+        if freeing is not None and (len(freeing.plan.victim) or beats(freeing.greedy, freeing.levels)):
             best = freeing
-        else:
+        elif freeing is not None:
             levels = _at_least_as_open(levels, freeing.levels)
     if best is None:
-        given = {} if greedy is None else _values(problem, rules, greedy, effort, levels, late=search.late())
-        best = Solution(plan, levels, given)
+        given = {} if greedy is None else _values(problem, rules, greedy, effort, clock, levels)
+        best = Solution(plan, levels, given, cut=cut)
     moving = replace(allowed, moves=movable(problem, rules))
     waiting = wait_for_moves(problem, rules, allowed, best.plan)
     if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):
         if improved is not None:
             improved(best)
-        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), progress, None)
-        if len(found.plan.moved) and _starts_more(found.levels, best.levels):
-            values = _values(problem, rules, other, effort, found.levels, moving) if other is not None else {}
+        found, _ = _freeing(problem, rules, moving, _rest(effort, spent), clock, progress, None)
+        if found is not None and len(found.plan.moved) and _starts_more(found.levels, best.levels):
+            values = _values(problem, rules, other, effort, clock, found.levels, moving) if other is not None else {}
             return replace(found, greedy=values, evicting=True)
     return best
 
@@ -100,27 +124,101 @@ def _freeing(
     rules: Rules,
     allowed: Rights,
     effort: Effort,
+    clock: Clock,
     progress: Progress | None,
     improved: Callable[[Solution], None] | None,
-) -> tuple[Solution, float]:
-    """The best plan when running work may have to make room or to move (formulation.md 8, 11), and the effort."""
+    stand: Stand | None = None,
+) -> tuple[Solution | None, float]:
+    """The best plan when running work may have to make room or to move (formulation.md 8, 11), None where there was no
+    time to look for one; and the effort.
+    """
     wide, usable, whole = opened(problem, rules, allowed)
-    ledger = Ledger(wide, rules, allowed, usable)
     shapes = np.union1d(problem.set_shape, problem.victims.shape[allowed.moves])
     large = len(wide.class_size) * len(shapes) + len(problem.victims.holder) > LARGE
-    # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
-    floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
-    search = Search(ledger, floor, effort, progress)
+    afar, spent = None, 0.0
+    # what is tied to single nodes cannot be seen from afar
+    tied = len(rules.domain_rules) > 0 or len(problem.victims.blocks) > 0 or bool(allowed.moves.any())
+    if large and stand is not None and not tied:
+        afar, spent = _from_afar(problem, rules, allowed, effort, clock, progress, stand)
+        if afar is not None and improved is not None:
+            improved(afar)
+        if clock.over(NEAR) or (afar is not None and all(level.gap <= effort.gap for level in afar.levels)):
+            return afar, spent
+        effort = _rest(effort, spent)
+    try:
+        ledger = Ledger(wide, rules, allowed, usable, clock)
+        # with moves it is rows on single nodes that bound a level, and pairs that are left out have none
+        floor = Joint(ledger, effort.seed if large and not allowed.moves.any() else None)
+    except OutOfTimeError:
+        return afar, spent
+    search = Search(ledger, floor, effort, None if afar is not None else progress, Clock(clock.left))
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
-    if improved is not None:
+    if improved is not None and afar is None:
         search.after_level = lambda: _tell_evictions(search, improved)
     for _ in _evicting_levels(search):
         pass
     levels = search.outcome()
     if not whole:
         levels = tuple(map(_bounded_by_all, levels, search.spans))
-    return Solution(plan_of(search), levels), max(search.spent, search.elapsed)
+    spent += search.spent
+    if search.incumbent is None:
+        return afar, spent
+    near = Solution(plan_of(search), levels)
+    if afar is not None and not beats({level.name: level.value for level in near.levels}, afar.levels):
+        return afar, spent
+    return near, spent
+
+
+def _from_afar(
+    problem: Problem,
+    rules: Rules,
+    allowed: Rights,
+    effort: Effort,
+    clock: Clock,
+    progress: Progress | None,
+    stand: Stand,
+) -> tuple[Solution | None, float]:
+    """The levels solved on pooled nodes, and a plan on real ones that comes near to that. The values are the plan's,
+    the bounds those of the pooled levels.
+    """
+    of = pooled(problem, rules, allowed)
+    whole = np.ones(len(of.problem.node_free), bool)
+    try:
+        ledger = Ledger(of.problem, of.rules, of.rights, whole, clock)
+        floor = Joint(ledger)
+    except OutOfTimeError:
+        return None, 0.0
+    search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
+    for _ in _evicting_levels(search):
+        pass
+    if search.incumbent is None or clock.over(LEAST_LEFT):
+        return None, search.spent
+    plan = stand(problem, rules, *_aim(search))
+    search.clock = clock
+    levels = evaluate(problem, rules, plan, effort, (), allowed, clock)
+    bounds = search.rebound({level.name: level.value for level in levels})
+    out: list[LevelResult] = []
+    for level in levels:
+        # all deficits together are no less than the largest: the one level that may not have been worth solving
+        above = out[-1].bound if out and level.unit else level.value
+        bound = max(level.value, bounds.get(level.name, 0 if above is None else above))
+        out.append(replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE"))
+    return Solution(plan, tuple(out)), search.spent
+
+
+def _aim(search: Search) -> tuple[Ints, Ints]:
+    """What the incumbent starts, in the order in which levels count it, and how many pods of each holder go (H,)."""
+    problem, rules, plan = search.ledger.problem, search.ledger.rules, plan_of(search)
+    own = np.zeros(len(rules.need), bool)
+    for cls, terms in zip(search.ledger.classes, search.ledger.terms, strict=True):
+        own[cls.jobs[: search.value(terms.own.started)]] = True
+    largest = np.maximum(search.ledger.problem.class_free.max(axis=0, initial=0), 1)
+    size = np.zeros(len(rules.need))
+    np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
+    jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
+    order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs]))
+    return jobs[order], problem.victims.of_holders(plan.evicted(problem))
 
 
 def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:
@@ -153,18 +251,17 @@ def _values(
     rules: Rules,
     plan: Plan,
     effort: Effort,
+    clock: Clock,
     levels: Sequence[LevelResult],
     allowed: Rights | None = None,
-    *,
-    late: bool = False,
 ) -> dict[str, int]:
-    """What another plan reaches at these levels: all of them in a small model, else, and where it is `late`, up to the
+    """What another plan reaches at these levels: all of them in a small model, else, and where time is short, up to the
     first that differs.
     """
-    until = () if len(problem.job_min) * len(levels) <= SMALL and not late else levels
-    found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed)}
-    if beats(found, levels) and len(found) < len(levels):
-        found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed)}
+    until = () if len(problem.job_min) * len(levels) <= SMALL and not clock.over(FIRST) else levels
+    found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed, clock)}
+    if beats(found, levels) and len(found) < len(levels) and not clock.over():
+        found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed, clock)}
     return found
 
 
@@ -175,12 +272,17 @@ def evaluate(
     effort: Effort,
     until: Sequence[LevelResult] = (),
     allowed: Rights | None = None,
+    clock: Clock | None = None,
 ) -> tuple[LevelResult, ...]:
     """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
 
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
-    those of a cycle that evicts.
+    those of a cycle that evicts. `clock`: no further level is begun when it is over.
     """
+    clock = Clock() if clock is None else clock
+    if allowed is not None:
+        of = pooled(problem, rules, allowed)
+        problem, rules, allowed, plan = of.problem, of.rules, of.rights, of.plan(plan)
     ledger = Ledger(problem, rules, allowed, np.ones(len(problem.node_free), bool))
     if ledger.evictions is not None:
         ledger.evictions.hold(plan)
@@ -193,14 +295,24 @@ def evaluate(
             for i in range(len(cls.shape)):
                 held = terms.whole.minimum[i].linear() + terms.whole.growth[i].linear()
                 ledger.model.add(held == int(counts[:, i].sum()))
-    search = Search(ledger, None, effort, None)
+    search = Search(ledger, None, effort, None, clock)
+    if allowed is not None:
+        search.settled = _settled
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
         if result.status.startswith("UNKNOWN"):
             return tuple(search.results[:-1])
+        if clock.over():
+            break
         if result.name in wanted and wanted[result.name] != result.value:
             break
     return tuple(search.results)
+
+
+def _settled(name: str) -> bool:
+    """Levels whose value follows from who starts and who goes; what counts as own and which pods as growth does not."""
+    what = name.partition(">")[0]
+    return what in ("in-share.spare", "keep", "start", *BEST_EFFORT) or what.startswith("disruption")
 
 
 def run_levels(search: Search) -> None:

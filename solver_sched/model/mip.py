@@ -45,10 +45,14 @@ def rows(model: cp_model.CpModel, first: int = 0) -> Iterator[Row]:
     constraints = model.proto.constraints
     for at in range(first, len(constraints)):
         linear = constraints[at].linear
-        listed: Ints = np.array(linear.vars, np.int64)
-        indices, column = np.unique(listed, return_inverse=True)
-        coefficients: Ints = np.zeros(len(indices), np.int64)
-        np.add.at(coefficients, column.reshape(-1), np.array(linear.coeffs, np.int64))
+        listed = list(linear.vars)
+        indices: Ints = np.array(listed, np.int64)
+        coefficients: Ints = np.array(linear.coeffs, np.int64)
+        if len(set(listed)) < len(listed):
+            several = coefficients
+            indices, column = np.unique(indices, return_inverse=True)
+            coefficients = np.zeros(len(indices), np.int64)
+            np.add.at(coefficients, column.reshape(-1), several)
         yield Row(indices, coefficients, int(linear.domain[0]), int(linear.domain[1]))
 
 
@@ -138,37 +142,54 @@ def add_row(solver: pywraplp.Solver, columns: Sequence[pywraplp.Variable], row: 
     return out
 
 
-def _relaxation(model: cp_model.CpModel, objective: Terms) -> tuple[bool, pywraplp.Solver, list[pywraplp.Variable]]:
-    """Maximise an objective over the linear relaxation with GLOP: (solved, solver, a column per variable)."""
-    solver = pywraplp.Solver.CreateSolver("GLOP")
-    columns = [solver.NumVar(float(low), float(high), "") for low, high in domains(model).tolist()]
-    for row in rows(model):
-        add_row(solver, columns, row)
-    goal = solver.Objective()
-    for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
-        column = columns[variable.index]
-        goal.SetCoefficient(column, goal.GetCoefficient(column) + coefficient)
-    goal.SetMaximization()
-    return solver.Solve() == pywraplp.Solver.OPTIMAL, solver, columns
+class Relaxation:
+    """The linear relaxation of a model as it is now, for GLOP: several objectives, each from the basis of the last."""
+
+    def __init__(self, model: cp_model.CpModel) -> None:
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self.columns = [self._solver.NumVar(float(low), float(high), "") for low, high in domains(model).tolist()]
+        self._rows = [add_row(self._solver, self.columns, row) for row in rows(model)]
+
+    def at_least(self, row: int, low: int) -> None:
+        """Another left side for a row."""
+        self._rows[row].SetLb(float(low) if low > -INFINITE else -self._solver.infinity())
+
+    def maximise(self, objective: Terms, seconds: float = math.inf) -> bool:
+        """Whether it was solved to the optimum in time."""
+        goal = self._solver.Objective()
+        goal.Clear()
+        for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
+            column = self.columns[variable.index]
+            goal.SetCoefficient(column, goal.GetCoefficient(column) + coefficient)
+        goal.SetMaximization()
+        if seconds < math.inf:
+            self._solver.SetTimeLimit(max(1, int(1000 * seconds)))
+        return bool(self._solver.Solve() == pywraplp.Solver.OPTIMAL)
+
+    def bound(self, objective: Terms, seconds: float = math.inf) -> int:
+        """Upper bound of an objective; its span where that was not solved in time."""
+        if not self.maximise(objective, seconds):
+            return objective.span()
+        value = self._solver.Objective().Value()
+        return min(objective.span(), int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value)))))
 
 
-def prices(model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int) -> list[int] | None:
+def prices(
+    model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int, seconds: float = math.inf
+) -> list[int] | None:
     """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
 
-    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved.
+    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved in time.
     """
     everything = Terms()
     for variable in pods:
         everything.add(variable, 1)
-    solved, _, columns = _relaxation(model, everything)
+    relaxation = Relaxation(model)
+    solved, columns = relaxation.maximise(everything, seconds), relaxation.columns
     # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
     return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods] if solved else None
 
 
-def relaxed_bound(model: cp_model.CpModel, objective: Terms) -> int:
-    """Upper bound of an objective over the linear relaxation; its span where that was not solved."""
-    solved, solver, _ = _relaxation(model, objective)
-    if not solved:
-        return objective.span()
-    value = solver.Objective().Value()
-    return int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value))))
+def relaxed_bound(model: cp_model.CpModel, objective: Terms, seconds: float = math.inf) -> int:
+    """Upper bound of an objective over the linear relaxation; its span where that was not solved in time."""
+    return Relaxation(model).bound(objective, seconds)

@@ -134,6 +134,8 @@ class Placement:
         """
         p, implied = self.problem, self.problem.implied
         for c in self.node_of:
+            if self.evictions is not None:
+                self.evictions.clock.check()
             self._freed_capacity(c, self.of_class.get(c, []))
         for c, shapes in self.of_class.items():
             if c in self.node_of:

@@ -18,13 +18,15 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution
+from solver_sched.model.effort import Effort, Fill, LevelResult, Progress, Solution, Stand
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
-HARD_FACTOR = 2.0
-HARD_EXTRA = 2.0
-"""The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds."""
+HARD_FACTOR = 1.1
+HARD_EXTRA = 1.0
+"""The worker is killed at HARD_FACTOR x budget + HARD_EXTRA wall seconds. What it does looks at the clock; it is killed
+where a solver does not: that costs the next cycle a second of imports.
+"""
 FAILURES = (
     AssertionError,
     ArithmeticError,
@@ -36,8 +38,8 @@ FAILURES = (
     ValueError,
 )
 """What a solve may end with on numbers it cannot hold, our own defects included: the greedy plan is then the answer."""
-Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None]
-"""What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts."""
+Question = tuple[Problem, Rules, Effort, Plan, Fill | None, Plan | None, Stand | None]
+"""What the worker is asked: `solve`'s problem, rules, effort, greedy plan, fill, greedy plan that evicts, stand."""
 MEMORY = "SOLVER_SCHED_MEMORY"
 """Environment variable: bytes that this process and its worker may take together, instead of the container's limit."""
 MEMORY_SHARE = 0.6
@@ -104,6 +106,7 @@ def solve_apart(
     progress: Progress | None,
     fill: Fill | None = None,
     evicting: Plan | None = None,
+    stand: Stand | None = None,
     *,
     apart: bool = True,
 ) -> tuple[Solution | None, str]:
@@ -112,12 +115,12 @@ def solve_apart(
         from solver_sched.model.levels import solve
 
         try:
-            return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting), ""
+            return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting, stand=stand), ""
         except FAILURES as error:
             return None, f"the solver failed: {type(error).__name__}: {error}"
     with _turn:
         try:
-            return _ask((problem, rules, effort, greedy, fill, evicting), progress)
+            return _ask((problem, rules, effort, greedy, fill, evicting, stand), progress)
         except BaseException:
             # interrupted: the answer that is still to come would be taken for that of the next question
             shut_down()
@@ -129,6 +132,7 @@ def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None
     best: Solution | None = None
     try:
         pipe.send(question)
+        # a new worker still imports: that is no time of the solve
         if not pipe.poll(START_SECONDS):
             shut_down()
             return None, "the solver process did not start"
@@ -149,6 +153,7 @@ def _ask(question: Question, progress: Progress | None) -> tuple[Solution | None
     else:
         lost = f"the solver overran {question[2].seconds:.1f} s and was stopped"
     shut_down()
+    warm_up()  # its imports run while the caller still works on this cycle
     return best, lost
 
 
@@ -178,10 +183,10 @@ def serve(descriptor: int) -> None:
     pipe: Connection = Connection(descriptor)
     while True:
         try:
-            problem, rules, effort, greedy, fill, evicting = pipe.recv()
+            problem, rules, effort, greedy, fill, evicting, stand = pipe.recv()
             pipe.send(None)
             try:
-                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill, evicting)
+                done = solve(problem, rules, effort, pipe.send, greedy, pipe.send, fill, evicting, stand)
             except FAILURES as error:
                 pipe.send(("failed", f"{type(error).__name__}: {error}"))
             else:

@@ -18,7 +18,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
-from solver_sched.model.effort import Effort, Fill, LevelResult, Progress
+from solver_sched.model.effort import Clock, Effort, Fill, LevelResult, Progress
 from solver_sched.model.floor import Floor, Packings
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
@@ -33,9 +33,10 @@ CHEAP = 0.02
 NEVER = -(2**62)
 """Below every value: a row that no longer binds, a value that any solution reaches."""
 WALL_LIMIT = " (wall limit)"
-GRACE_FACTOR, GRACE_EXTRA = 1.5, 1.0
-"""After this many budgets and seconds the levels left get not even the bound of their relaxation: the worker would be
-killed before it has told its plan (process.HARD_FACTOR)."""
+TAIL = 0.1
+"""Part of the time that is left for the bounds of levels that no attempt is made at any more."""
+LEAST_SECONDS = 0.01
+"""No solver is called with less."""
 SMALL_CLASSES = 500
 """Job classes up to which a level is locked at its exact value. Beyond, at its value less the gap: one exact sum of
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
@@ -66,18 +67,27 @@ class Stage(Enum):
 class Search:
     """The state of one lexicographic solve. `floor` None: admissions are fixed and only values are wanted."""
 
-    def __init__(self, ledger: Ledger, floor: Floor | None, effort: Effort, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        floor: Floor | None,
+        effort: Effort,
+        progress: Progress | None,
+        clock: Clock | None = None,
+    ) -> None:
         self.ledger, self.floor, self.effort = ledger, floor, effort
+        self.clock = Clock(effort.seconds) if clock is None else clock
         self.model = ledger.model
         self.progress = progress
         self.incumbent: list[int] | None = None
         self.packings: Packings = {}
         self.results: list[LevelResult] = []
         self.spent = 0.0
-        self.started = time.perf_counter()
         self.levels_left = 1
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
+        self._locks: dict[str, int] = {}
+        self.settled: Callable[[str], bool] = lambda _: False
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
@@ -94,8 +104,8 @@ class Search:
             value = result.value if objective is None else self.value(objective)
             if value != result.value or result.status.startswith("UNKNOWN"):
                 _, limit, _ = result.status.partition(WALL_LIMIT)
-                status = "OPTIMAL" if value == result.bound else "FEASIBLE"
-                result = replace(result, value=value, status=status + limit)
+                status = "OPTIMAL" if value == result.bound else "FEASIBLE" + limit
+                result = replace(result, value=value, status=status)
             out.append(result)
         return tuple(out)
 
@@ -113,9 +123,9 @@ class Search:
         if self.owed:
             effort, most = self._redeem(objective)
         if self.incumbent is not None:
-            self.incumbent = self._completed(self.incumbent)
+            self.incumbent = self._completed(self.incumbent, tight=self.settled(name))
         best = self.value(objective) if self.incumbent is not None else None
-        bound = most
+        bound = best if best is not None and self.settled(name) else most
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
@@ -129,7 +139,7 @@ class Search:
                 break
             late = self.late()
             walled |= late
-            if self.late(GRACE_FACTOR, GRACE_EXTRA):
+            if self.clock.over():
                 break
             if not filled and (late or stages[0] is not Stage.DIRECT):
                 filled = True
@@ -138,7 +148,7 @@ class Search:
                     continue
             if late and objective.variables:
                 if self.guided is None:  # a large relaxation takes too long for every level left
-                    bound = min(bound, mip.relaxed_bound(self.model, objective))
+                    bound = min(bound, mip.relaxed_bound(self.model, objective, self.clock.left))
                 break
             if effort >= allowance or rounds > CUT_ROUNDS:
                 break
@@ -170,16 +180,19 @@ class Search:
             if self.incumbent is not None:
                 self.incumbent = self._completed(self.incumbent)  # tightening may bring columns
         status = "UNKNOWN" if best is None else "OPTIMAL" if best == bound else "FEASIBLE"
+        if walled and status != "OPTIMAL":
+            status += WALL_LIMIT
         if best is None:
             best = 0
         seconds = time.perf_counter() - began
-        result = LevelResult(name, best, bound, status + (WALL_LIMIT if walled else ""), seconds, effort, unit)
+        result = LevelResult(name, best, bound, status, seconds, effort, unit)
         self.spent += effort
         self._record(result, objective)
         if self.progress is not None:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
             slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
+            self._locks[name] = len(self.model.proto.constraints)
             self.lock(objective, best - slack)
         if self.after_level is not None:
             self.after_level()
@@ -190,8 +203,9 @@ class Search:
         must find a plan that keeps all such promises. Without a relaxation to go by: `maximise`.
         """
         began = time.perf_counter()
-        relaxed = self.guided.relax(objective) if self.guided is not None and objective.variables else None
-        if relaxed is None or self.incumbent is not None or self.late():
+        wanted = self.guided is not None and objective.variables and self.incumbent is None and not self.late()
+        relaxed = self.guided.relax(objective, self.clock) if wanted and self.guided is not None else None
+        if relaxed is None:
             self.maximise(name, objective)
             return
         self.owed.append((name, objective, len(self.model.proto.constraints)))
@@ -208,9 +222,9 @@ class Search:
         """Find a plan that keeps the promises; where none is found, solve their levels one by one. Effort and bound."""
         assert self.guided is not None
         owed, self.owed = self.owed, []
-        relaxed, effort = self.guided.relax(objective), 0.0
+        relaxed, effort = self.guided.relax(objective, self.clock), 0.0
         if relaxed is not None:
-            found = self.guided.repair(objective, relaxed, NEVER, self._allowance(best_effort=False))
+            found = self.guided.repair(objective, relaxed, NEVER, self._allowance(best_effort=False), self.clock)
             effort = found.effort
             if found.solution is not None and self._accept(found.solution):
                 return effort, relaxed.bound
@@ -218,10 +232,32 @@ class Search:
             self.model.proto.constraints[row].linear.domain[0] = NEVER
         del self.results[-len(owed) :], self._objectives[-len(owed) :], self.spans[-len(owed) :]
         assert self.floor is not None
-        self.guided = Guided(self.ledger, self.floor, self.effort.seed)
+        if not self.late():
+            self.guided = Guided(self.ledger, self.floor, self.effort.seed)
         for name, goal, _ in owed:
             self.maximise(name, goal)
         return effort, objective.span()
+
+    def rebound(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Upper bounds of the levels for a plan of other values, each given that plan's values above: where these are
+        those of this search, its own; below, those of the relaxation, as long as the clock allows.
+        """
+        out: dict[str, int] = {}
+        same, relaxation = True, None if self.clock.over() else mip.Relaxation(self.model)
+        if relaxation is not None:
+            for row in self._locks.values():
+                relaxation.at_least(row, NEVER)
+        for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
+            name, bound = result.name, span
+            if same and result.bound is not None:
+                bound = result.bound
+            elif objective is not None and relaxation is not None and not self.clock.over():
+                bound = relaxation.bound(objective, self.clock.left)
+            out[name] = bound
+            same &= values.get(name) == result.value
+            if name in self._locks and name in values and objective is not None and relaxation is not None:
+                relaxation.at_least(self._locks[name], values[name] - objective.constant)
+        return out
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
@@ -241,13 +277,13 @@ class Search:
         left = max(0.05, self.effort.seconds - self.spent)
         return max(0.05, left * BEST_EFFORT if best_effort else left / min(self.levels_left, 3))
 
-    def late(self, factor: float = 1.0, extra: float = 0.0) -> bool:
-        """The wall clock has passed the budget: no further round is begun."""
-        return self.elapsed > factor * self.effort.seconds + extra
+    def late(self) -> bool:
+        """The wall clock is nearly over: no further round is begun."""
+        return self.clock.seconds < math.inf and self.clock.over(TAIL)
 
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.started
+    def _wall(self, seconds: float) -> float:
+        """As many of the seconds as the clock leaves."""
+        return max(LEAST_SECONDS, min(seconds, self.clock.left))
 
     def _closed(self, value: int, bound: int, unit: int, gap: float | None = None) -> bool:
         """Below one unit apart; a level without a unit may be a share of its bound apart."""
@@ -268,7 +304,7 @@ class Search:
             return self._guided(objective, seconds, unit)
         if stage is Stage.MIP:
             began = time.perf_counter()
-            answer = mip.maximise(self.model, objective, seconds)
+            answer = mip.maximise(self.model, objective, self._wall(seconds))
             took = time.perf_counter() - began
             return self.Outcome(answer.solution, answer.bound, min(took, seconds) / 4, took >= seconds)
         model = self.model
@@ -287,7 +323,7 @@ class Search:
         parameters.num_workers = 1
         parameters.random_seed = self.effort.seed
         parameters.max_deterministic_time = max(0.02, seconds)
-        parameters.max_time_in_seconds = WALL_SAFETY * max(0.02, seconds) + 0.5
+        parameters.max_time_in_seconds = self._wall(WALL_SAFETY * max(0.02, seconds) + 0.5)
         parameters.presolve_inclusion_work_limit = 0
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0
@@ -317,13 +353,13 @@ class Search:
 
     def _guided(self, objective: Terms, seconds: float, unit: int) -> Outcome:
         assert self.guided is not None
-        relaxed = self.guided.relax(objective)
+        relaxed = self.guided.relax(objective, self.clock)
         if relaxed is None:
             return self.Outcome(None, None, 0.0, False)
         if self.incumbent is not None and self._closed(self.value(objective), relaxed.bound, unit):
             return self.Outcome(None, relaxed.bound, 0.0, False)
         slack = unit - 1 if unit else int(self.effort.gap * abs(relaxed.bound))
-        found = self.guided.repair(objective, relaxed, relaxed.bound - slack, seconds)
+        found = self.guided.repair(objective, relaxed, relaxed.bound - slack, seconds, self.clock)
         return self.Outcome(found.solution, relaxed.bound, found.effort, False)
 
     # -- split --------------------------------------------------------------------------------------------------
@@ -393,6 +429,7 @@ class Search:
         solver.parameters.presolve_inclusion_work_limit = 0
         solver.parameters.fix_variables_to_their_hinted_value = True
         solver.parameters.max_deterministic_time = max(0.05, self.effort.seconds / 10)
+        solver.parameters.max_time_in_seconds = self._wall(self.effort.seconds)
         everything = Terms()
         for pods_of_shape in self.ledger.pods_of_shape():
             everything.extend(pods_of_shape)

@@ -138,6 +138,7 @@ def test_a_worker_that_hangs_is_killed_and_the_next_solve_works(monkeypatch: pyt
         assert lost == "the solver overran 60.0 s and was stopped"
         assert solution is None or solution.levels
         assert time.monotonic() - began < 20
+        assert process._warm  # the next one starts at once
     assert stuck.process.returncode == -signal.SIGKILL
     solution, lost = solve_apart(*arguments(three_of_four()), None)
     assert lost == ""

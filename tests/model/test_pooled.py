@@ -1,0 +1,112 @@
+"""Evictions seen from afar: the levels on pooled nodes, and a plan on real ones that comes near to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solver_sched.cluster.sources import read_objects
+from solver_sched.greedy import evicting_plan, greedy_plan, towards
+from solver_sched.model import levels
+from solver_sched.model.effort import Clock, Effort, Solution, beats
+from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.pooled import Pooled, pooled
+from solver_sched.plugins.rules import Rules, derive
+from solver_sched.policy import Policy, load_policy
+from solver_sched.problem.arrays import Plan, Problem
+from solver_sched.problem.encode import encode
+from solver_sched.rights import Rights, rights
+from solver_sched.simulate.generate import generate
+from solver_sched.snapshot import Snapshot
+from solver_sched.verify import violations
+from tests.model.test_guided import EFFORT, agree, solved, world
+
+POLICY = load_policy({"actions": "enqueue, allocate, preempt, reclaim, backfill"})
+
+
+def crowded(seed: int) -> tuple[Snapshot, Policy]:
+    """Twelve full nodes and twelve gangs that wait, in three queues."""
+    objects = generate(nodes=12, gangs=12, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
+    return read_objects(objects), POLICY
+
+
+def stated(snapshot: Snapshot, policy: Policy) -> tuple[Problem, Rules]:
+    problem, _ = encode(snapshot, evicting=True)
+    return problem, derive(problem, policy)
+
+
+def from_afar(patch: pytest.MonkeyPatch, snapshot: Snapshot, policy: Policy) -> Solution:
+    """The plan of a large model, though it is a small one; single nodes are not looked at."""
+    patch.setattr(levels, "LARGE", -1)
+    patch.setattr(levels, "NEAR", 2.0)
+    problem, rules = stated(snapshot, policy)
+    greedy = greedy_plan(problem, rules)
+    evicting = evicting_plan(problem, rules, greedy)
+    found = solve(problem, rules, Effort(5.0, 0.0), greedy=greedy, evicting=evicting, stand=towards)
+    assert violations(problem, rules, found.plan) == []
+    return found
+
+
+def on_its_own(problem: Problem, rules: Rules, allowed: Rights) -> Pooled:
+    """Nothing is pooled."""
+    nodes, sets = np.arange(len(problem.node_free)), np.arange(len(problem.victims.holder))
+    return Pooled(problem, rules, allowed, nodes, sets)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_plan_is_worth_the_same_on_pooled_nodes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, rules = stated(*(crowded(seed) if seed % 2 else world(seed)))
+    greedy = greedy_plan(problem, rules)
+    plan, allowed = evicting_plan(problem, rules, greedy), rights(problem, rules, greedy)
+
+    def values() -> list[tuple[str, int]]:
+        return [(level.name, level.value) for level in evaluate(problem, rules, plan, EFFORT, (), allowed)]
+
+    seen = values()
+    monkeypatch.setattr(levels, "pooled", on_its_own)
+    assert values() == seen
+
+
+def test_sets_that_differ_in_their_node_alone_are_one() -> None:
+    problem, rules = stated(*crowded(1))
+    of = pooled(problem, rules, rights(problem, rules))
+    v = of.problem.victims
+    assert len(v.holder) < len(problem.victims.holder)
+    assert v.of_holders(v.count).tolist() == problem.victims.of_holders(problem.victims.count).tolist()
+    assert len(of.problem.node_free) == problem.kinds
+    assert of.problem.node_alloc.sum(axis=0).tolist() == problem.node_alloc.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_seen_from_afar_and_the_optimum_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither reaches what the other calls out of reach; and it is not below the greedy plan."""
+    exact = solved(*world(seed))
+    afar = from_afar(monkeypatch, *world(seed))
+    agree(exact, afar)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = from_afar(monkeypatch, *crowded(seed))
+    assert all(level.bound is not None and level.value <= level.bound for level in found.levels)
+    # the first levels are those of the pooled optimum: greedy, in no order of levels, is below
+    assert not beats(found.greedy, found.levels)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_aimed_at_the_plan_keeps_the_rules(seed: int) -> None:
+    problem, rules = stated(*crowded(seed))
+    rng = np.random.default_rng(seed)
+    jobs = rng.permutation(np.flatnonzero(rules.need > 0))
+    going = rng.integers(0, 2, len(problem.victims.queue)) * problem.victims.running
+    plan: Plan = towards(problem, rules, jobs, going)
+    assert violations(problem, rules, plan) == []
+
+
+def test_a_clock_that_has_run_out_leaves_the_levels_without_evictions() -> None:
+    snapshot, policy = crowded(2)
+    problem, rules = stated(snapshot, policy)
+    found = solve(problem, rules, Effort(-1.0), greedy=greedy_plan(problem, rules), stand=towards)
+    assert found.cut
+    assert not len(found.plan.victim)
+    assert Clock(-1.0).over()
