@@ -125,6 +125,7 @@ def test_a_worker_that_runs_out_of_memory_leaves_greedy_and_a_note(monkeypatch: 
     assert report.winner == "greedy"
     assert int(report.plan.count.sum()) == 3
     monkeypatch.delenv(MEMORY)
+    shut_down()  # the next one was started within the same limit
     assert run_cycle(three_of_four(), POLICY, Budget(5.0)).winner == "solver"
 
 
