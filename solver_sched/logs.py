@@ -41,7 +41,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 def configure(form: Format | None = None, level: str = "info", stream: TextIO | None = None) -> None:
     """Send all logging to `stream` (default: stderr), and what threads die of. `form` None: text on a terminal, else
-    JSON. Other libraries are heard from `warning` on. Raises ConfigError.
+    JSON. Other libraries are heard from `warning` on, urllib3 from `error` on. Raises ConfigError.
     """
     out = sys.stderr if stream is None else stream
     if level not in LEVELS:

@@ -80,13 +80,14 @@ def test_text_on_a_terminal_and_json_elsewhere() -> None:
 def test_ours_from_the_level_that_is_set_and_others_from_warning() -> None:
     stream = written("text", "debug")
     log.debug("ours")
-    logging.getLogger("urllib3").info("not shown")
-    logging.getLogger("urllib3").warning("retrying")
+    logging.getLogger("kubernetes").info("not shown")
+    logging.getLogger("urllib3.connectionpool").warning("not shown")  # of each retry
+    logging.getLogger("kubernetes").warning("renewing")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("a library's warning", UserWarning, stacklevel=1)
     first, second, *_ = (line[len("12:00:00.000 ") :] for line in stream.getvalue().splitlines())
-    assert (first, second) == ("DEBUG   leader: ours", "WARNING urllib3: retrying")
+    assert (first, second) == ("DEBUG   leader: ours", "WARNING kubernetes: renewing")
     assert "not shown" not in stream.getvalue()
     assert "a library's warning" in stream.getvalue()
     assert stream.getvalue().count("\n") == 3
