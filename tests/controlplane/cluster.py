@@ -212,13 +212,15 @@ class Cluster:
         return names
 
     def wait_for(self, condition: Callable[[], T], seconds: float, what: str) -> T:
-        """The first true value of `condition`, asked ten times a second; an object not found counts as false."""
+        """The first true value of `condition`, asked ten times a second; an object not found, or a server that asks to
+        wait, counts as false.
+        """
         until = time.monotonic() + seconds
         while True:
             try:
                 value = condition()
             except StatusError as error:
-                if error.status != 404:
+                if error.status not in (404, 429):  # 429: the storage of a kind that is new is not there yet
                     raise
             else:
                 if value:

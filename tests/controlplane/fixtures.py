@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.controlplane.binaries import MissingError, binary
-from tests.controlplane.cluster import Cluster, StatusError
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.controlplane import ROOT, ControlPlane
 
 DIALECTS = ("scheduling.sigs.dev/v1alpha2", "scheduling.incubator.k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
@@ -41,18 +41,13 @@ def install_crds(cluster: Cluster) -> None:
         name = crd["metadata"]["name"]
         cluster.wait_for(partial(established, cluster, name), 30, f"{name} is established")
     for crd in found:
-        cluster.wait_for(partial(listed, cluster, crd), 30, f"{crd['metadata']['name']} is served")
+        spec = crd["spec"]
+        version = f"{spec['group']}/{spec['versions'][0]['name']}"
+        cluster.wait_for(partial(listed, cluster, spec["names"]["kind"], version), 30, f"{version} is served")
 
 
-def listed(cluster: Cluster, crd: dict[str, Any]) -> bool:
-    """Whether its objects can be had: for a moment after it is established its storage is not there yet (429)."""
-    spec = crd["spec"]
-    try:
-        cluster.items(spec["names"]["kind"], api_version=f"{spec['group']}/{spec['versions'][0]['name']}")
-    except StatusError as refusal:
-        if refusal.status in (404, 429):
-            return False
-        raise
+def listed(cluster: Cluster, kind: str, version: str) -> bool:
+    cluster.items(kind, api_version=version)
     return True
 
 
