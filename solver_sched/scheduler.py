@@ -177,10 +177,13 @@ class Scheduler:
     # One cycle
 
     def cycle(self, *, again: bool = False) -> CycleReport | None:
-        """Decide once; None where nothing has changed that a decision could rest on, or the cycle failed. `again`: even
-        if nothing has.
+        """Decide once; None where nothing has changed that a decision could rest on, another one leads, or the cycle
+        failed. `again`: even if nothing has changed.
         """
-        self.term = self._term()
+        term = self._term()
+        if not term:
+            return None
+        self.term = term
         snapshot: Snapshot | None = None
         begun = time.perf_counter()
         try:

@@ -16,13 +16,13 @@ import typer
 
 from solver_sched.cli.errors import BAD_INPUT, said
 from solver_sched.cli.options import duration
-from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
     from solver_sched.cluster.api import Api
     from solver_sched.cluster.cache import ClusterCache
     from solver_sched.cluster.events import Events
-    from solver_sched.leader import Alone, Leader
+    from solver_sched.conditions import Shown
+    from solver_sched.leader import Alone, Durations, Leader
     from solver_sched.snapshot import InputProblem
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -59,10 +59,6 @@ INERT = {
 """Flags of kube-batch and Volcano that are taken and change nothing, and why."""
 
 _log = logging.getLogger("solver_sched.run")
-
-
-def _seconds(help_: str) -> object:
-    return typer.Option(metavar="DURATION", parser=duration, help=help_)
 
 
 def run(
@@ -182,10 +178,7 @@ def run(
         status = StatusWriter(hands_api, cache, bucket=slow, ahead=binder.lane, may_send=may_send, dry_run=dry_run)
         watches = Watches(connection(64), cache, relisted=metrics.relist)
 
-        def show(shown: object) -> None:
-            from solver_sched.conditions import Shown
-
-            assert isinstance(shown, Shown)
+        def show(shown: Shown) -> None:
             status.want([*shown.pods(), *shown.groups, *shown.queues()])
             if not dry_run:
                 for event in shown.events():
@@ -240,7 +233,7 @@ def run(
         binder.drain(DRAIN_SECONDS)
         status.drain(2.0)
         events.drain(2.0)
-        for part in (status, events, binder, watches, leader):
+        for part in (status, events, binder, watches, leader):  # the lead is given up when nothing can be sent any more
             part.stop()
         shut_down()
     _log.info("ended")
@@ -260,11 +253,10 @@ def _inert(context: typer.Context) -> None:
 
 
 def _candidate(
-    connection: Callable[[int, str], Api], lease: str, namespace: str, durations: object, *, elected: bool
+    connection: Callable[[int, str], Api], lease: str, namespace: str, durations: Durations, *, elected: bool
 ) -> Leader | Alone:
-    from solver_sched.leader import Alone, Durations, Leader
+    from solver_sched.leader import Alone, Leader
 
-    assert isinstance(durations, Durations)
     if not elected:
         return Alone()
     return Leader(connection(2, "solver-sched/leader-election"), lease, namespace, durations=durations)
@@ -301,6 +293,3 @@ def _complaints(cache: ClusterCache, events: Events) -> Callable[[InputProblem],
             events.tell(Event(Ref(version, kind, namespace, name), "Invalid", "Reading", note, "Warning"))
 
     return complain
-
-
-__all__ = ["InputError", "run"]
