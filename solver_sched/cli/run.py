@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from solver_sched.leader import Alone, Durations, Leader
     from solver_sched.snapshot import InputProblem
 
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DRAIN_SECONDS = 8.0
 """How long binds in flight may take to end after SIGTERM; Kubernetes kills after 30 s by default."""
 WORKERS = 16
@@ -125,6 +123,7 @@ def run(
     from solver_sched.cluster.binder import Binder
     from solver_sched.cluster.cache import ClusterCache
     from solver_sched.cluster.events import Events
+    from solver_sched.cluster.live import in_pod
     from solver_sched.cluster.rate import TokenBucket
     from solver_sched.cluster.status import StatusWriter
     from solver_sched.cluster.watch import Watches
@@ -140,7 +139,7 @@ def run(
     names = tuple(scheduler_name or ("solver-sched",))
     metrics = Metrics()
     policy = WatchedPolicy(scheduler_conf, metrics.policy_reloaded)
-    inside = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    inside = kubeconfig is None and context is None and in_pod()
 
     def connection(connections: int, agent: str = "solver-sched") -> Api:
         api = Api.load(kubeconfig, context, master=master, connections=connections, agent=agent)
@@ -263,8 +262,10 @@ def _candidate(
 
 
 def _own_namespace() -> str:
+    from solver_sched.cluster.live import OWN_NAMESPACE
+
     try:
-        return NAMESPACE_FILE.read_text().strip() or "kube-system"
+        return OWN_NAMESPACE.read_text().strip() or "kube-system"
     except OSError:
         return "kube-system"
 
