@@ -111,10 +111,10 @@ def test_negative_amounts_are_refused(text: str | float) -> None:
     "text", ["1e1000000", "9" * 5_000_000, "1" + "0" * 63, "8Ei", 1e300, "1e" + "9" * 60, "9223372036854775808"]
 )
 def test_absurd_numbers_are_one_short_line_at_once(text: str | float) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()  # not the wall's: a busy machine is no finding
     with pytest.raises(QuantityError) as caught:
         amount("memory", text)
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
     assert len(str(caught.value)) < 250
     assert "\n" not in str(caught.value)
 

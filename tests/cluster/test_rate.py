@@ -69,11 +69,14 @@ def test_the_lane_behind_waits_but_not_for_ever(monkeypatch: pytest.MonkeyPatch)
     assert time.monotonic() - start >= 0.29
     gate.set()
     assert first.drain(5)
-    done.clear()
-    start = time.monotonic()
-    second.put([1])
-    assert done.wait(5)
-    assert time.monotonic() - start < 0.29
+    waits = []
+    for _ in range(5):  # the shortest of five: a busy machine holds up one, not all
+        done.clear()
+        start = time.monotonic()
+        second.put([1])
+        assert done.wait(5)
+        waits.append(time.monotonic() - start)
+    assert min(waits) < 0.29
 
 
 def test_stop_gives_back_what_was_left_in_order() -> None:

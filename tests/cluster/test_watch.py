@@ -345,9 +345,9 @@ def test_a_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monkey
         settings = Configuration()
         settings.host = "http://{}:{}".format(*silent.getsockname())
         api = Api(settings)
-        watches = Watches(api, Told(), [POD] * 10)
+        watches = Watches(api, Told(), [POD] * 40)
         watches.start()
         begun = time.monotonic()
         watches.stop()
-        assert 0.2 <= time.monotonic() - begun < 1.5
+        assert 0.2 <= time.monotonic() - begun < 6, "40 kinds, 0.2 s each, were 8 s"
     api.close()
