@@ -118,6 +118,8 @@ def measured(plane: ControlPlane, folder: Path, pods: int) -> dict[str, float]:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         bound, last, quiet = 0, started, 0
+        others = {one: processor(one) for one in family(os.getpid())[1:] if one != process.pid}
+        spent: Counter[str] = Counter()
         while quiet < 40 and time.monotonic() - started < 600:
             time.sleep(0.5)
             peak = max(peak, memory(process.pid))
@@ -125,8 +127,11 @@ def measured(plane: ControlPlane, folder: Path, pods: int) -> dict[str, float]:
             quiet = quiet + 1 if now == bound and bound else 0
             if now != bound:
                 bound, last = now, time.monotonic()
+                spent = Counter({_name(process.pid): processor(process.pid)})
+                spent.update({_name(one): processor(one) - before for one, before in others.items()})
         on_nodes = sum("nodeName" in pod["spec"] for pod in plane.cluster.items("Pod", "bench"))
         assert on_nodes == bound, f"{on_nodes} pods have a node, {bound} binds were confirmed"
+        _say("processor seconds until the last bind: " + ", ".join(f"{n} {s:.1f}" for n, s in spent.most_common()))
         lines = [one for one in _lines(log) if one.get("msg") == "cycle" and one.get("bound")]
         _say(f"{bound} bound; cycles: " + "; ".join(f"{one['bound']} in {one['seconds']}" for one in lines[:4]))
         _say(f"{_quiet(port):.0f} s more until all events and statuses were written")
@@ -208,6 +213,12 @@ def processor(pid: int) -> float:
         fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
+
+
+def _name(pid: int) -> str:
+    """What runs in a process: the program, or the module for Python's."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return words[words.index("-m") + 1] if "-m" in words else Path(words[0]).name
 
 
 def _say(text: str) -> None:
