@@ -191,12 +191,13 @@ class Shown:
         return defaultdict(_Members, {key: _Members(**of) for key, of in count.items()})
 
     def _our_groups(self) -> Iterator[PodGroup]:
-        """Not those whose pods all belong to other schedulers; and those that no pod has named yet only where there are
-        queues: there a group may be let in before its pods are made.
+        """Not those whose pods all belong to other schedulers, or will; and those that no pod has named yet only where
+        there are queues: there a group may be let in before its pods are made.
         """
         others = {pod.group for pod in self._report.snapshot.pods if pod.group and pod.scheduler not in self._ours}
         for group in self._report.snapshot.groups:
-            if group.key in self._members or (group.dialect in _QUEUES and group.key not in others):
+            theirs = group.key in others or group.scheduler not in ("", *self._ours)
+            if group.key in self._members or (group.dialect in _QUEUES and not theirs):
                 yield group
 
     def _group(self, group: PodGroup) -> GroupStatus:

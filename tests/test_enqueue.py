@@ -156,6 +156,19 @@ def test_queues_go_by_priority_then_share_and_jobs_by_rank_then_age() -> None:
     assert order == ["ns/e", "ns/d", "ns/c", "ns/b", "ns/a"]
 
 
+def test_groups_whose_job_names_another_scheduler_are_left_to_it() -> None:
+    """Three groups without pods: one whose Job names Volcano, one whose Job names us, one whose Job says nothing."""
+    snapshot = Snapshot(
+        nodes=(Node("n", {"cpu": 4000, "pods": 10}),),
+        groups=(waiting("theirs", 1000, scheduler="volcano"), waiting("free", 1000), waiting("ours", 1000, job="ours")),
+        queues=(Queue("default"),),
+        scheduler_names=("solver-sched",),
+    )
+    assert sorted(entries(snapshot).admitted) == ["ns/free", "ns/ours"]
+    both = replace(snapshot, scheduler_names=("solver-sched", "volcano"))
+    assert sorted(entries(both).admitted) == ["ns/free", "ns/ours", "ns/theirs"]
+
+
 def test_a_job_beyond_its_limit_is_asked_for_before_its_equals() -> None:
     """It waited 30 s of its own 20; the older one waited 60 s of 3,600."""
     groups = (

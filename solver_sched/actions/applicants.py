@@ -31,9 +31,10 @@ class Facts:
         members = self._members[key]
         return bool(members.present or members.done)
 
-    def ours(self, key: str) -> bool:
-        """Not a group whose pods all belong to other schedulers."""
-        return not self._members[key].others or self.has_pods(key)
+    def ours(self, group: PodGroup) -> bool:
+        """Not a group whose pods all belong to other schedulers, or will when its Job makes them."""
+        theirs = self._members[group.key].others or group.scheduler not in ("", *self._snapshot.scheduler_names)
+        return not theirs or self.has_pods(group.key)
 
     def applicant(self, group: PodGroup) -> Applicant:
         """A group that waits."""

@@ -95,7 +95,7 @@ def enqueue(
                 inside.append(facts.insider(group))
         elif must_wait and not facts.has_pods(group.key):
             refused[group.key] = NotAdmitted(*index.held[group.key], {"held": True})
-        elif not must_wait and facts.ours(group.key) and (group.key not in hopeless or group.key in granted):
+        elif not must_wait and facts.ours(group) and (group.key not in hopeless or group.key in granted):
             asking.append(facts.applicant(group))
     tiers = _voters(policy, rules, facts.entrance(inside))
     turns = _Turns(snapshot, policy, problem, index, rules, asking)

@@ -56,7 +56,7 @@ class ClusterCache:
         self._read_by: dict[str, tuple[str, ...]] = {}
         self._queue_of: dict[str, str] = {}
         self._dialects: dict[str, str] = {}
-        self._limits: dict[tuple[str, str], tuple[int, int]] = {}
+        self._of_jobs: dict[tuple[str, str], decode.OfJob] = {}
         self._runs: dict[str, deque[int]] = {}
         self._ran: dict[str, str] = {}
         self._stale_shadows: set[str] = set()
@@ -288,6 +288,8 @@ class ClusterCache:
             self._read_jobs()
             pods = self._read_pods()
             groups = self._settled(groups, pods)
+            if any(one.scheduler for one in self._of_jobs.values()):
+                groups = tuple(decode.placed_by(groups, self._of_jobs, self.scheduler_names))
             queues = self._read_queues()
             nodes = self._values("Node", self._reader.node)
             budgets = self._values("PodDisruptionBudget", lambda raw: decode.read_budget(raw, pods))
@@ -335,7 +337,7 @@ class ClusterCache:
             return
         self._classes = known
         self._reader = Reader(known, self._queue_of)
-        self._reader.dialects, self._reader.jobs = self._dialects, self._limits
+        self._reader.dialects, self._reader.jobs = self._dialects, self._of_jobs
         self._reader_size = 0
         for table in (self._pods, *self._groups, *self._queues, *self._of("Node")):
             table.dirty.update(table.texts)
@@ -376,13 +378,13 @@ class ClusterCache:
             for key in table.refresh(decode.read_job):
                 found = table.values.get(key)
                 where, _, name = key.partition("/")
-                limits = found[1] if found is not None else (0, 0)
-                if limits == self._limits.get((where, name), (0, 0)):
+                before, after = self._of_jobs.get((where, name), decode.NO_JOB), found[1] if found else decode.NO_JOB
+                if after == before:
                     continue
-                if limits == (0, 0):
-                    del self._limits[where, name]
+                if after == decode.NO_JOB:
+                    del self._of_jobs[where, name]
                 else:
-                    self._limits[where, name] = limits
+                    self._of_jobs[where, name] = after
                 self._pods.dirty.update(self._readers_of.get(f"job {key}", ()))
             table.problems.clear()  # a mistake in one is told where its pods are
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -31,7 +32,7 @@ from solver_sched.cluster.objects import (
 from solver_sched.cluster.requests import Quantities, amounts
 from solver_sched.cluster.run_times import RUN_TIME, deadline, run_class, run_time
 from solver_sched.cluster.selectors import selects
-from solver_sched.cluster.wire import decoded, within
+from solver_sched.cluster.wire import controller, decoded, within
 from solver_sched.errors import InputError
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
@@ -63,12 +64,25 @@ _TRAILING_NUMBER = re.compile(r"[0-9]+$")
 _NOTHING: Mapping[str, str] = {}
 
 
+class OfJob(NamedTuple):
+    """What a Job sets for its pods: seconds until they are ended and seconds that they run, 0 = none; who is to place
+    them, "" = it does not say.
+    """
+
+    deadline: int = 0
+    run_time: int = 0
+    scheduler: str = ""
+
+
+NO_JOB = OfJob()
+
+
 class Reader:
     """Reads objects one by one, sharing equal parts. Make a new one per load.
 
     `classes`: PriorityClass by name. `queues`: namespace -> the queue its annotation names. Both must be known first,
     and before pods are read `dialects`: group "namespace/name" -> the apiVersion it was read in, and `jobs`:
-    (namespace, name) of a Job -> (deadline, run time) that it sets for its pods, 0 = none.
+    (namespace, name) of a Job -> what it sets for its pods.
 
     Afterwards `newest` is the latest time seen, in seconds; `shadows` are groups implied by `group-min-member`, by key;
     `runs`: class -> seconds that its succeeded pods ran;
@@ -78,7 +92,7 @@ class Reader:
 
     def __init__(self, classes: Mapping[str, PriorityClass], queues: Mapping[str, str]) -> None:
         self.dialects: Mapping[str, str] = {}
-        self.jobs: Mapping[tuple[str, str], tuple[int, int]] = {}
+        self.jobs: Mapping[tuple[str, str], OfJob] = {}
         self.runs: dict[str, list[int]] = {}
         self.newest = 0
         self.shadows: dict[str, PodGroup] = {}
@@ -138,7 +152,7 @@ class Reader:
         if not (meta.uid or meta.resource_version):
             self._ephemeral_claims(spec, where, name)
         owner = controller(meta.owner_references)
-        limit, expected = self.jobs.get((where, owner.name), (0, 0)) if owner and owner.kind == "Job" else (0, 0)
+        of_job = self.jobs.get((where, owner.name), NO_JOB) if owner and owner.kind == "Job" else NO_JOB
         return Pod(
             namespace=self._shared(where),
             name=name,
@@ -165,8 +179,8 @@ class Reader:
             hold=hold,
             owner=self._shared(f"{owner.kind}/{owner.name}") if owner else "",
             queue=self._shared(annotations.get(QUEUE_NAME) or self._queues.get(where, "")),
-            deadline=deadline(spec.active_deadline_seconds) or limit,
-            run_time=run_time(annotations.get(RUN_TIME)) or expected,
+            deadline=deadline(spec.active_deadline_seconds) or of_job.deadline,
+            run_time=run_time(annotations.get(RUN_TIME)) or of_job.run_time,
         )
 
     def _ran(self, pod: wire.Pod, where: str, name: str, role: str) -> None:
@@ -379,15 +393,25 @@ def read_namespace(raw: Raw | bytes) -> tuple[Namespace, str]:
     return Namespace(named(meta), _labels_of(meta)), (meta.annotations or {}).get(QUEUE_NAME, "")
 
 
-def read_job(raw: Raw | bytes) -> tuple[tuple[str, str], tuple[int, int]]:
-    """(namespace, name) of a Job of Kubernetes or Volcano, and the (deadline, run time) of its pods, 0 = none.
+def read_job(raw: Raw | bytes) -> tuple[tuple[str, str], OfJob]:
+    """(namespace, name) of a Job of Kubernetes or Volcano, and what it sets for its pods.
 
     A Job's deadline counts from the Job's start (batch/v1, activeDeadlineSeconds), so its pods end no later than this.
     """
     job = decoded(_jobs, raw)
     spec, meta = job.spec or wire.JobSpec(), job.metadata
     said = (meta.annotations or _NOTHING).get(RUN_TIME) or spec.running_estimate
-    return (namespace(meta), meta.name or ""), (deadline(spec.active_deadline_seconds), run_time(said))
+    of_job = OfJob(deadline(spec.active_deadline_seconds), run_time(said), spec.scheduler_name or "")
+    return (namespace(meta), meta.name or ""), of_job
+
+
+def placed_by(
+    groups: Iterable[PodGroup], jobs: Mapping[tuple[str, str], OfJob], ours: Collection[str]
+) -> Iterator[PodGroup]:
+    """The groups, those with the other scheduler's name whose Job names one that is not among `ours`."""
+    for group in groups:
+        scheduler = jobs.get((group.namespace, group.job), NO_JOB).scheduler if group.job else ""
+        yield replace(group, scheduler=scheduler) if scheduler and scheduler not in ours else group
 
 
 def read_priority_class(raw: Raw | bytes) -> PriorityClass:
@@ -451,13 +475,6 @@ def _labels_of(meta: wire.Meta) -> Mapping[str, str]:
         return {}
     with within("metadata.labels"):
         return msgspec.json.decode(data, type=dict[str, str])
-
-
-def controller(owners: list[wire.Owner] | None) -> wire.Owner | None:
-    """Who made the object: its controller, else its only owner."""
-    if not owners:
-        return None
-    return next((owner for owner in owners if owner.controller), owners[0] if len(owners) == 1 else None)
 
 
 def _preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:

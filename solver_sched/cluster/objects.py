@@ -181,7 +181,8 @@ class Node(Struct, frozen=True):
 class PodGroup(Struct, frozen=True):
     """A job. `dialect` is the apiVersion it was read in. `priority` is None until a class or default is resolved.
 
-    `min_task_member` maps role -> minimum. `suspended` = its owner is suspended. `hold` as in `Pod`.
+    `min_task_member` maps role -> minimum. `suspended` = its owner is suspended. `hold` as in `Pod`. `job`: the
+    Job that made it; `scheduler`: who that Job says is to place its pods, where that is not us.
     """
 
     namespace: str
@@ -199,6 +200,8 @@ class PodGroup(Struct, frozen=True):
     topology: Mapping[str, str] = {}
     suspended: bool = False
     hold: str = ""
+    job: str = ""
+    scheduler: str = ""
 
     @property
     def key(self) -> str:

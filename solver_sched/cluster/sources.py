@@ -368,6 +368,8 @@ class _Load:
             if settle is not None and groups[key].dialect == one.version:
                 groups[key] = settle(one.raw, groups[key], members[key])
         groups = reader.shadows | groups
+        names = self._scheduler_names()
+        groups = {group.key: group for group in decode.placed_by(groups.values(), jobs, names)}
         queues = self._values("Queue", "queues", lambda o: reader.queue(o.raw, o.version))
         if DEFAULT_QUEUE not in queues and any(one.object == f"Queue {DEFAULT_QUEUE}" for one in self.problems):
             # Absent, it is implied and has no limits; given with a mistake, its limits are not known.
@@ -393,14 +395,14 @@ class _Load:
             attach_limits=tuple(sorted(limits, key=lambda limit: (limit.node, limit.driver, limit.count))),
             namespaces=_sorted(namespaces),
             now=newest if now is None else now,
-            scheduler_names=self._scheduler_names(),
+            scheduler_names=names,
             run_times=tuple(run for earlier in self.earlier for run in earlier.run_times) + medians(reader.runs),
             ignored=dict(sorted(self.ignored.items())),
             problems=tuple(sorted(set(self.problems), key=lambda p: (p.source, p.object, p.field, p.message))),
         )
 
-    def _jobs(self) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
-        """What Jobs say of the run time of their pods; a mistake in one is told where its pods are made."""
+    def _jobs(self) -> Iterator[tuple[tuple[str, str], decode.OfJob]]:
+        """What Jobs set for their pods; a mistake in one is told where its pods are made."""
         for raw in (*self.listed_workloads, *(one.raw for one in self.by_kind.get("Job", ()))):
             with suppress(InputError):
                 yield decode.read_job(raw)

@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from solver_sched.cluster import wire
-from solver_sched.cluster.decode import GROUP_LABEL, JOB_INDEX, MIN_MEMBER, controller, named_groups, shadow_name
+from solver_sched.cluster.decode import GROUP_LABEL, JOB_INDEX, MIN_MEMBER, named_groups, shadow_name
 from solver_sched.cluster.dialects.dialect import kept_annotations
 from solver_sched.cluster.kinds import Kind
+from solver_sched.cluster.wire import controller
 
 
 class Text(Struct, gc=False):

@@ -67,6 +67,13 @@ class Owner(Wire):
     controller: bool | None = None
 
 
+def controller(owners: list[Owner] | None) -> Owner | None:
+    """Who made an object: its controller, else its only owner."""
+    if not owners:
+        return None
+    return next((owner for owner in owners if owner.controller), owners[0] if len(owners) == 1 else None)
+
+
 class Meta(Wire, rename="camel"):
     name: str | None = None
     namespace: str | None = None
@@ -424,9 +431,12 @@ class CsiNode(Wire):
 
 
 class JobSpec(Wire, rename="camel"):
-    """`running_estimate`: of Volcano's Job (pkg/apis/batch/v1alpha1, JobSpec); Volcano itself reads it nowhere."""
+    """`running_estimate` and `scheduler_name` are of Volcano's Job (pkg/apis/batch/v1alpha1, JobSpec); Volcano itself
+    reads the first nowhere.
+    """
 
     active_deadline_seconds: int | None = None
+    scheduler_name: str | None = None
     running_estimate: str | None = None
 
 

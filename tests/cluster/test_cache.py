@@ -192,6 +192,37 @@ def test_equals_what_a_reader_of_the_same_objects_gives(seed: int) -> None:
             assert comparable(cluster.snapshot()) == comparable(expected)
 
 
+def test_a_group_learns_from_its_job_who_places_it() -> None:
+    """Volcano makes the PodGroup "train-1" of the Job "train" long before there are pods; the watch may show either
+    first, and the Job may be taken away.
+    """
+    cluster = Cluster()
+    meta = {"name": "train-1", "namespace": "ns", "ownerReferences": [{"kind": "Job", "name": "train"}]}
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": {}}
+    job: Object = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ns"},
+        "spec": {"schedulerName": "volcano"},
+    }
+
+    def says() -> tuple[str, str]:
+        (found,) = cluster.snapshot().groups
+        return found.job, found.scheduler
+
+    cluster.put(group)
+    assert says() == ("train", "")
+    cluster.put(job)
+    assert says() == ("train", "volcano")
+    (read,) = load_snapshot([group, job], scheduler_names=NAMES).groups
+    assert (read.name, read.scheduler) == ("train-1", "volcano")
+    cluster.put(job | {"spec": {"schedulerName": "solver-sched"}})
+    assert says() == ("train", "")
+    cluster.put(job)
+    cluster.drop(job)
+    assert says() == ("train", "")
+
+
 def test_a_heartbeat_changes_nothing_that_a_cycle_looks_at() -> None:
     cluster = Cluster()
     node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "1"}, "status": {}}

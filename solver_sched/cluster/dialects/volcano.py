@@ -21,7 +21,7 @@ from solver_sched.cluster.dialects.dialect import (
 from solver_sched.cluster.needs import label_selector
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
 from solver_sched.cluster.selectors import selects
-from solver_sched.cluster.wire import Int32, LabelSelector, Meta, Wire
+from solver_sched.cluster.wire import Int32, LabelSelector, Meta, Wire, controller
 
 
 class _Topology(Wire, rename="camel"):
@@ -90,6 +90,7 @@ def _read_group(raw: Raw | bytes, version: str) -> PodGroup:
     group = _decode_group(raw)
     spec = group.spec or _GroupSpec()
     topology = _topology(spec.network_topology)
+    owner = controller(group.metadata.owner_references)
     return PodGroup(
         namespace=namespace(group.metadata),
         name=named(group.metadata),
@@ -104,6 +105,7 @@ def _read_group(raw: Raw | bytes, version: str) -> PodGroup:
         annotations=kept_annotations(group.metadata),
         topology=topology,
         hold=_hold(spec, topology),
+        job=owner.name if owner is not None and owner.kind == "Job" else "",
     )
 
 
