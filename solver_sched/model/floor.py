@@ -20,13 +20,21 @@ from solver_sched.model import mip
 from solver_sched.model.effort import Clock
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, at_most, upper, weighted
-from solver_sched.model.packing import Cut, Packing, Pattern, maximal_patterns, pack, pack_by_columns, pack_most
+from solver_sched.model.packing import (
+    Cut,
+    Packing,
+    Packings,
+    Pattern,
+    held,
+    maximal_patterns,
+    pack,
+    pack_by_columns,
+    pack_most,
+)
 from solver_sched.model.placement import Placement
+from solver_sched.model.stock import Stock
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import Ints, Problem
-
-Packings = dict[int, tuple[list[int], Packing]]
-"""Per node class: pods per shape of `Placement.of_class`, and how they stand on its nodes."""
+from solver_sched.problem.arrays import AtMostOne, Ints, Problem
 
 MOST_PATTERNS = 2000
 """A class that no cut settles gets its maximal patterns as columns, if there are no more than this."""
@@ -65,6 +73,11 @@ class Joint:
 
     def __init__(self, ledger: Ledger | Totals, sample: int | None = None) -> None:
         self.placement = Placement(ledger, sample)
+        self._ledger = ledger
+        # whether each node by itself says what it may hold
+        self._by_node = ledger.evictions is None and all(
+            isinstance(rule, AtMostOne) and rule.per_node for rule in ledger.rules.domain_rules
+        )
         self._size = ledger.problem.class_size
         self._known: dict[tuple[int, tuple[int, ...]], Packing] = {}
         self._fitting: dict[int, Packing] = {}
@@ -91,7 +104,17 @@ class Joint:
                     continue
                 self._known[key] = packed
             out[c] = (count, self._known[key])
-        return None if self._failed else out
+        if self._failed:
+            pods = [terms.at(solution) for terms in self._ledger.pods_of_shape()]
+            return self.rearranged(self.packed_part(solution), pods)
+        return out
+
+    def rearranged(self, packings: Packings, pods: list[int]) -> Packings | None:
+        """These pods per shape by hand, whatever their classes, starting from other packings; None where that fails."""
+        if not self._by_node:
+            return None
+        stock = Stock(self.placement, packings)
+        return stock.packings() if stock.reach(pods) else None
 
     def packed_part(self, solution: list[int]) -> Packings:
         """As much of the solution as its classes hold by hand."""
@@ -100,9 +123,10 @@ class Joint:
             count = [solution[self.placement.var[s, c].index] for s in shapes]
             if any(count):
                 wanted = np.array(count, np.int64)
-                packing = pack_most(self.placement.bin(c)[0], int(self._size[c]), wanted, wanted)
-                held = sum((pattern * nodes for pattern, nodes in packing), np.zeros(len(count), np.int64))
-                out[c] = (held.tolist(), packing)
+                packing = self._known.get((c, tuple(count)))
+                if packing is None:
+                    packing = pack_most(self.placement.bin(c)[0], int(self._size[c]), wanted, wanted)
+                out[c] = (held(packing, len(count)).tolist(), packing)
         return out
 
     @contextmanager
@@ -111,9 +135,8 @@ class Joint:
         for c, count in self._failed.items():
             node, shapes = self.placement.bin(c)
             limit = self.placement.limit[shapes, c]
-            self._fitting[c] = pack_most(node, int(self._size[c]), np.array(count, np.int64), limit)
-            held = sum((pattern * nodes for pattern, nodes in self._fitting[c]), np.zeros(len(count), np.int64))
-            for s, most in zip(shapes, held.tolist(), strict=True):
+            self._fitting[c] = packing = pack_most(node, int(self._size[c]), np.array(count, np.int64), limit)
+            for s, most in zip(shapes, held(packing, len(shapes)).tolist(), strict=True):
                 var = self.placement.var[s, c]
                 saved.append((var, upper(var)))
                 var.proto.domain[1] = min(most, upper(var))
@@ -157,6 +180,11 @@ class Joint:
         return self._listed[c, shapes]
 
     def complete(self, values: list[int], packings: Packings) -> None:
+        if self._by_node:  # pods may stand in other classes than the solution said
+            for c, shapes in self.placement.of_class.items():
+                counts = packings[c][0] if c in packings else []
+                for i, s in enumerate(shapes):
+                    values[self.placement.var[s, c].index] = counts[i] if i < len(counts) else 0
         for c, (_, packing) in packings.items():
             for index, value in self.placement.pattern_use(c, packing):
                 values[index] = value
@@ -191,6 +219,7 @@ class Apart:
         self.placement = self._nodes.placement
         self._failed: list[int] = []
         self._known: dict[tuple[int, ...], Packings] = {}
+        self._last: Packings = {}
         self._surrogates()
 
     def _surrogates(self) -> None:
@@ -208,12 +237,13 @@ class Apart:
         pods = [terms.at(solution) for terms in self._pods]
         key = tuple(pods)
         if key not in self._known:
-            packings = self._place(pods, exactly=True)
+            packings = self._nodes.rearranged(self._last, pods) or self._place(pods, exactly=True)
             if packings is None:
                 self._failed = pods
                 return None
             self._known[key] = packings
-        return self._known[key]
+        self._last = self._known[key]
+        return self._last
 
     def _place(self, pods: list[int], *, exactly: bool) -> Packings | None:
         """Stand these pods (or as much of them as fits, by size) on real nodes."""

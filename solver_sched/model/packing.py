@@ -52,6 +52,14 @@ class Cut:
 Packing = list[tuple[Ints, int]]
 """Pods per shape on a node (S',), with the number of nodes that look so."""
 
+Packings = dict[int, tuple[list[int], Packing]]
+"""Per node class: pods per shape of `Placement.of_class`, and how they stand on its nodes."""
+
+
+def held(packing: Packing, shapes: int) -> Ints:
+    """(S',) pods per shape."""
+    return sum((pattern * nodes for pattern, nodes in packing), np.zeros(shapes, np.int64))
+
 
 def pack(node: Bin, size: int, count: Ints) -> Packing | None:
     """Pack `count` (S',) pods onto `size` nodes like `node` by hand. A packing is exact; None proves nothing."""
@@ -75,10 +83,10 @@ def pack_most(node: Bin, size: int, count: Ints, limit: Ints) -> Packing:
     packed = best[0]
     used = sum(nodes for _, nodes in packed)
     groups = [*packed, *([(np.zeros_like(count), size - used)] if used < size else [])]
-    room = limit - sum((pattern * nodes for pattern, nodes in packed), np.zeros_like(count))
+    room = limit - held(packed, len(count))
     for s in sorted(range(len(count)), key=lambda s: (-float(share[s]), s)):
         for g, (pattern, nodes) in enumerate(groups):
-            more = min(_room(node, s, pattern), int(room[s]) // nodes)
+            more = min(room_for(node, s, pattern), int(room[s]) // nodes)
             if more > 0:
                 pattern = pattern.copy()
                 pattern[s] += more
@@ -87,7 +95,7 @@ def pack_most(node: Bin, size: int, count: Ints, limit: Ints) -> Packing:
     return [(pattern, nodes) for pattern, nodes in groups if pattern.any()]
 
 
-def _room(node: Bin, s: int, pattern: Ints) -> int:
+def room_for(node: Bin, s: int, pattern: Ints) -> int:
     """Pods of shape s that a node holds beside `pattern`."""
     if len(node.single) and _clash(node, s, pattern):
         return 0

@@ -19,10 +19,11 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Clock, Effort, Fill, LevelResult, Progress
-from solver_sched.model.floor import Floor, Packings
+from solver_sched.model.floor import Floor
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
+from solver_sched.model.packing import Packings
 from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Plan
 
 CUT_ROUNDS = 12
@@ -328,13 +329,14 @@ class Search:
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
-            # these models are small and tight: without presolve and with a light relaxation they close twice as fast
-            parameters.cp_model_presolve = False
+            # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
+            parameters.cp_model_presolve = not self.small
             parameters.linearization_level = 1
         else:
             parameters.linearization_level = 2
-            parameters.relative_gap_limit = self.effort.gap
-            if unit:
+            if not unit:
+                parameters.relative_gap_limit = self.effort.gap
+            else:
                 parameters.absolute_gap_limit = max(0.0, float(unit // divisor) - 0.5)
         status = solver.solve(model)
         response = solver.response_proto

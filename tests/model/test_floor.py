@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver_sched.cluster.objects import HostPort, Needs, Node, Pod
-from solver_sched.model.floor import Apart, Floor, Joint, Packings, part_of
+from solver_sched.model.floor import Apart, Floor, Joint, part_of
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import fix, total
-from solver_sched.model.packing import Packing
+from solver_sched.model.packing import Packing, Packings
+from solver_sched.model.stock import Stock
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.encode import encode
@@ -223,3 +224,40 @@ def merged(packing: Packing) -> Packing:
 
 def test_more_than_a_packing_holds_is_no_part_of_it() -> None:
     assert part_of([(np.array([2, 1]), 2), (np.array([0, 3]), 1)], [5, 0]) is None
+
+
+def test_rearranged_by_hand_from_one_packing_to_the_next() -> None:
+    """Two nodes of 7 CPUs and two of 8, two kinds of nodes; pods of 4 and of 3 CPUs.
+
+    Four of 4 and two of 3, then two of 4 and four of 3: others go, others come. Six of 4 fit (one on each small node,
+    two on each large one), seven do not, whatever stood there before.
+    """
+    case = Case(Tiny(((7, 9), (7, 9), (8, 9), (8, 9)), (((4, 0, 0), 7), ((3, 0, 0), 4))), Joint)
+    packings: Packings = {}
+    for pods in ([4, 2], [2, 4], [6, 0], [0, 4]):
+        stock = Stock(case.floor.placement, packings)
+        assert stock.reach(pods)
+        packings = stock.packings()
+        assert case.pods(packings) == pods
+    assert not Stock(case.floor.placement, packings).reach([7, 0])
+
+
+def test_what_a_class_cannot_hold_stands_in_another() -> None:
+    """Two nodes of 7 CPUs and two of 8; five pods of 4 and one of 3. A solution that counts three of 4 on the small
+    nodes is within their sum (12 of 14), but each holds one: the third moves to a large one.
+    """
+    case = Case(Tiny(((7, 9), (7, 9), (8, 9), (8, 9)), (((4, 0, 0), 5), ((3, 0, 0), 1))), Joint)
+    case.fixed((5, 1))
+    solution = case.solution()
+    assert solution is not None
+    placement = case.floor.placement
+    small, large = sorted(placement.of_class, key=lambda c: int(case.problem.class_free[c, 0]))
+    # 3 x 4 + 0 on two nodes of 7 are within the sum of 14, but each holds one
+    for (s, c), pods in {(0, small): 3, (0, large): 2, (1, small): 0, (1, large): 1}.items():
+        solution[placement.var[s, c].index] = pods
+    packings = case.floor.pack(solution)
+    assert packings is not None
+    assert case.pods(packings) == [5, 1]
+    assert packings[small][0][0] <= 2
+    case.floor.complete(solution, packings)
+    assert solution[placement.var[0, small].index] == packings[small][0][0]
