@@ -169,7 +169,9 @@ class Scheduler:
         return False
 
     def stuck(self) -> str:
-        """What is wrong if the loop shows no life, "" if nothing is."""
+        """What is wrong if the loop shows no life, "" if nothing is. Where another one leads there is none to show."""
+        if not self._term():
+            self.beat = time.monotonic()
         limit = STUCK * (self._limit() + 2) + 60
         silent = time.monotonic() - self.beat
         return f"the loop has shown no life for {silent:.0f} s" if silent > limit else ""

@@ -293,6 +293,17 @@ def test_the_loop_wakes_for_a_change_and_sleeps_otherwise() -> None:
     assert not thread.is_alive()
 
 
+def test_a_leader_without_a_cycle_is_stuck_and_a_standby_is_not() -> None:
+    """A cycle may take 5 s: after 5 x (5 + 2) + 60 = 95 s without a sign of life a leader is stuck."""
+    world = World()
+    world.scheduler.beat -= 96
+    assert world.scheduler.stuck().startswith("the loop has shown no life for")
+    world.term = 0
+    assert world.scheduler.stuck() == ""
+    world.term = 2
+    assert world.scheduler.stuck() == "", "its time counts from when it began to lead"
+
+
 def _until(condition: Any) -> None:
     end = time.monotonic() + 20
     while not condition():
