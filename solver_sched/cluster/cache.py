@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -60,7 +60,7 @@ class ClusterCache:
         self._runs: dict[str, deque[int]] = {}
         self._ran: dict[str, str] = {}
         self._stale_shadows: set[str] = set()
-        self._failed: dict[str, tuple[str, str]] = {}
+        self._failed: dict[str, str] = {}
         self._merged: dict[str, tuple[Any, ...]] = {}
         self._reader = Reader({}, self._queue_of)
         self._reader_size = 0
@@ -109,9 +109,9 @@ class ClusterCache:
                     bool(pod.metadata.deletion_timestamp),
                 )
             self._index(one.key, pod)
-            if status.phase == "Failed" and pod is not None:
+            if status.phase == "Failed" and pod is not None and pod.spec.scheduler_name in self.scheduler_names:
                 group = next((token[6:] for token in self._read_by.get(one.key, ()) if token.startswith("group ")), "")
-                self._failed[one.key] = (group, status.reason or "")
+                self._failed[one.key] = group
             else:
                 self._failed.pop(one.key, None)
         return table.put(one)
@@ -247,12 +247,9 @@ class ClusterCache:
             return self._pods.versions.get(pod.key, "")
 
     def failed(self) -> dict[str, int]:
-        """Group -> its failed pods that still exist."""
-        out: dict[str, int] = defaultdict(int)
+        """Group -> its failed pods that still exist, those of other schedulers left out."""
         with self._lock:
-            for group, _ in self._failed.values():
-                out[group] += 1
-        return dict(out)
+            return Counter(self._failed.values())
 
     def counts(self) -> dict[str, int]:
         """Kind -> objects."""

@@ -373,8 +373,13 @@ def test_a_run_time_counts_once_however_often_its_pod_is_told() -> None:
 
 
 def test_failed_members_are_counted_while_they_exist() -> None:
+    """theirs is of another scheduler: its group is not ours to write to."""
     cluster = Cluster()
-    cluster.put(pod("p", uid="1", annotations={"scheduling.k8s.io/group-name": "g"}, status={"phase": "Failed"}))
+    failed = {"phase": "Failed"}
+    cluster.put(pod("p", uid="1", annotations={"scheduling.k8s.io/group-name": "g"}, status=failed))
+    theirs = pod("theirs", uid="2", annotations={"scheduling.k8s.io/group-name": "of-volcano"}, status=failed)
+    theirs["spec"]["schedulerName"] = "volcano"
+    cluster.put(theirs)
     assert cluster.cache.failed() == {"ns/g": 1}
     cluster.drop(pod("p"))
     assert cluster.cache.failed() == {}
