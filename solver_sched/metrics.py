@@ -83,7 +83,10 @@ class Metrics:
         self._counts = True
         registry.register(self._latest)
         self._cycle_seconds = Histogram(
-            "solver_sched_cycle_seconds", "From the snapshot to the last bind.", buckets=SECONDS, registry=registry
+            "solver_sched_cycle_seconds",
+            "From the snapshot until the binder has all decisions.",
+            buckets=SECONDS,
+            registry=registry,
         )
         self._phase_seconds = Histogram(
             "solver_sched_phase_seconds", "Parts of a cycle.", ["phase"], buckets=SECONDS, registry=registry
@@ -128,7 +131,7 @@ class Metrics:
         )
         self._e2e = Histogram(
             "volcano_e2e_scheduling_latency_milliseconds",
-            "From the snapshot to the last bind, in ms.",
+            "From the snapshot until the binder has all decisions, in ms.",
             buckets=MILLISECONDS,
             registry=registry,
         )
@@ -192,8 +195,8 @@ class Metrics:
             self._attempts.labels("scheduled" if result == "ok" else "error").inc()
 
     def broken_gangs(self, count: int) -> None:
-        """How many gangs are broken now."""
-        self._broken_gangs.set(count)
+        """How many gangs are broken now; of one that does not lead, none."""
+        self._broken_gangs.set(count if self._counts else 0)
 
     def api(self, verb: str, code: str, seconds: float) -> None:
         """One request; fits `Api.seen`."""
@@ -217,6 +220,7 @@ class Metrics:
         self._counts = leads
         if not leads:
             self._latest.cycle = {}
+            self._broken_gangs.set(0)
 
     def policy_reloaded(self, taken: bool) -> None:
         """A changed policy file was taken, or refused."""

@@ -154,10 +154,13 @@ def test_what_is_gone_takes_its_series_with_it(report: CycleReport) -> None:
     assert not any('queue_name="product"' in name or "ns/large" in name or "Resources" in name for name in seen)
     metrics.leader(True)
     assert any('queue_name="research"' in name for name in scraped(metrics))
+    metrics.broken_gangs(2)
     metrics.leader(False)
+    assert scraped(metrics)["solver_sched_broken_gangs"] == 0
     metrics.observe_cycle(report)  # the lead was lost while this one was planned
+    metrics.broken_gangs(2)
     seen = scraped(metrics)
-    assert seen["solver_sched_leader"] == 0
+    assert (seen["solver_sched_leader"], seen["solver_sched_broken_gangs"]) == (0, 0)
     assert not any("queue_name=" in name or "level=" in name for name in seen)
     assert seen["solver_sched_cycle_seconds_count"] == 3
     metrics.leader(True)
