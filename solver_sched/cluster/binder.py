@@ -223,6 +223,8 @@ class Binder:
         if isinstance(end, float):
             return end
         result, why = end
+        with self._lock:  # before its room is free: a cycle that then decides on it anew must find it landed
+            self._flying.discard(_id(one.pod))
         if result == "ok":
             self._cache.bound(one.pod, one.node)
             note = f"Successfully assigned {one.pod.key} to {one.node}"
@@ -232,8 +234,6 @@ class Binder:
         if why:
             note = f"not bound to {one.node}: {why}"
             self._events.tell(Event(Ref.of(one.pod), "FailedScheduling", "Binding", note, "Warning", about=result))
-        with self._lock:
-            self._flying.discard(_id(one.pod))
         self._told("Bind", result)
         return None
 
@@ -262,7 +262,8 @@ class Binder:
     def _refused(self, one: _Bind, wrong: Refused) -> float | End:
         if wrong.status == 409:
             one.unsure = True
-            return 0.0
+            wait = self._later(one)
+            return wait if one.tries > 1 else 0.0  # at first somebody has written to the pod, most often
         if wrong.status >= 500:
             one.unsure = one.fence = True
             return self._later(one, wrong)
