@@ -320,39 +320,38 @@ class Binder:
         with self._lock:
             if self._nominations.get(_id(one.pod)) is not one:
                 return None  # another has taken its place
-        result: Result = "failed"
-        if self._may_send():
-            try:
-                patch_pod(self._api, one.pod, {"nominatedNodeName": one.node})
-                result = "ok"
-            except ApiError as wrong:
-                if _again(wrong) and one.tries < TRIES:
-                    return self._later(one, wrong)
-                result = _result(wrong)
+        end = self._written(one, lambda: patch_pod(self._api, one.pod, {"nominatedNodeName": one.node}))
+        if isinstance(end, float):
+            return end
         with self._lock:
             if self._nominations.get(_id(one.pod)) is one:
                 del self._nominations[_id(one.pod)]
-        if result != "ok":
+        if end != "ok":
             self._cache.nominate(one.pod, one.pod.nominated)
-        self._told("Nominate", result)
+        self._told("Nominate", end)
         return None
 
     def _admit(self, one: _Admit) -> float | None:
-        group = one.group
-        result: Result = "failed"
-        if self._may_send():
-            try:
-                body = {"status": {"phase": "Inqueue"}}
-                self._status.patch(POD_GROUP, group.dialect, group.namespace, group.name, body)
-                result = "ok"
-            except ApiError as wrong:
-                if _again(wrong) and one.tries < TRIES:
-                    return self._later(one, wrong)
-                result = _result(wrong)
+        group, body = one.group, {"status": {"phase": "Inqueue"}}
+        end = self._written(
+            one, lambda: self._status.patch(POD_GROUP, group.dialect, group.namespace, group.name, body)
+        )
+        if isinstance(end, float):
+            return end
         with self._lock:
             self._admissions.discard(group.key)
-        self._told("Admit", result)
+        self._told("Admit", end)
         return None
+
+    def _written(self, one: _Nominate | _Admit, send: Callable[[], object]) -> float | Result:
+        """Send once; how it ended, or the seconds after which it is to be tried again."""
+        if not self._may_send():
+            return "failed"
+        try:
+            send()
+        except ApiError as wrong:
+            return self._later(one, wrong) if _again(wrong) and one.tries < TRIES else _result(wrong)
+        return "ok"
 
 
 def _id(pod: Pod) -> str:
