@@ -324,9 +324,10 @@ class Binder:
         if isinstance(end, float):
             return end
         with self._lock:
-            if self._nominations.get(_id(one.pod)) is one:
+            latest = self._nominations.get(_id(one.pod)) is one
+            if latest:
                 del self._nominations[_id(one.pod)]
-        if end != "ok":
+        if latest and end != "ok":
             self._cache.nominate(one.pod, one.pod.nominated)
         self._told("Nominate", end)
         return None

@@ -478,6 +478,24 @@ def test_the_last_nomination_counts_and_another_pod_of_the_name_is_left_alone() 
         assert book.lines[-2:] == ["nominate a None", "Nominate conflict"]
 
 
+def test_a_promise_that_fails_does_not_take_back_the_one_that_replaced_it() -> None:
+    """While the server refuses n1 the next cycle promises n2."""
+    with binding(workers=1) as (server, book, binder):
+        stored = server.pod("a")
+
+        def script(request: Request) -> Fault | None:
+            if request.body["status"]["nominatedNodeName"] == "n2":
+                return None
+            binder.nominate(pod("a"), "n2")
+            return status(403, "Forbidden")
+
+        server.script = script
+        binder.nominate(pod("a"), "n1")
+        assert binder.drain(5)
+        assert book.lines == ["nominate a n1", "nominate a n2", "Nominate refused", "Nominate ok"]
+        assert stored["status"]["nominatedNodeName"] == "n2"
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_group_is_admitted_with_or_without_a_status_subresource(whole: bool) -> None:
     """Two groups: the second request knows what the first one found out."""
