@@ -67,6 +67,8 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "volcano_pod_preemption_victims": ("Pods that the last plan evicts.", ()),
     "solver_sched_cache_objects": ("Objects in the cache.", ("kind",)),
     "solver_sched_cache_lag_seconds": ("How old the news of a kind is.", ("kind",)),
+    "solver_sched_pods": ("Pods of this scheduler by what they are doing, in Volcano's words.", ("state",)),
+    "solver_sched_events_dropped": ("Events that were never sent, since the start.", ()),
 }
 Series = dict[str, dict[tuple[str, ...], float]]
 """Metric -> label values -> value."""
@@ -203,11 +205,15 @@ class Metrics:
         self._api_requests.labels(verb, code).inc()
         self._api_seconds.labels(verb).observe(seconds)
 
-    def cache(self, objects: Mapping[str, int], lag: Mapping[str, float]) -> None:
-        """Objects and age of the news in s, by kind. Kinds that are not named lose their series."""
-        self._latest.caches = {
+    def now(
+        self, objects: Mapping[str, int], lag: Mapping[str, float], pods: Mapping[str, int], events_dropped: int
+    ) -> None:
+        """Objects and age of the news in s, by kind; pods by state. What is not named loses its series."""
+        self._latest.now = {
             "solver_sched_cache_objects": {(kind,): float(count) for kind, count in objects.items()},
             "solver_sched_cache_lag_seconds": {(kind,): seconds for kind, seconds in lag.items()},
+            "solver_sched_pods": {(state,): float(count) for state, count in pods.items()},
+            "solver_sched_events_dropped": {(): float(events_dropped)},
         }
 
     def relist(self, kind: str, reason: str) -> None:
@@ -232,10 +238,10 @@ class _Latest(Collector):
 
     def __init__(self) -> None:
         self.cycle: Series = {}
-        self.caches: Series = {}
+        self.now: Series = {}
 
     def collect(self) -> Iterator[Metric]:
-        series = {**self.cycle, **self.caches}
+        series = {**self.cycle, **self.now}
         for name, (text, labels) in _GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=labels)
             for values, value in series.get(name, {}).items():

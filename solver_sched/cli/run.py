@@ -195,7 +195,7 @@ def run(
         )
 
         def exposition(accept: str) -> tuple[str, bytes]:
-            metrics.cache(cache.counts(), cache.lag())
+            metrics.now(cache.counts(), cache.lag(), cache.states(), events.dropped)
             return metrics.exposition(accept)
 
         def in_step() -> str:

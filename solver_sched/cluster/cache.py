@@ -270,6 +270,12 @@ class ClusterCache:
             out[kind.kind] = max(out.get(kind.kind, 0.0), now - at)
         return out
 
+    def states(self) -> dict[str, int]:
+        """State of a task -> pods of ours that the last snapshot has."""
+        with self._lock:
+            pods = self._pods.values.values()
+            return Counter(self.state(pod) for pod in pods if pod.scheduler in self.scheduler_names)
+
     def state(self, pod: Pod) -> TaskState:
         """What the pod is doing."""
         with self._lock:

@@ -247,6 +247,7 @@ def test_an_assumed_pod_takes_its_room_until_the_watch_shows_it() -> None:
     assert cluster.cache.state(mine) is TaskState.Allocated
     cluster.cache.sent(mine)
     assert cluster.cache.state(mine) is TaskState.Binding
+    assert cluster.cache.states() == {"Binding": 1}
     cluster.put(pod("p", uid="1", nodeName="n"))
     assert cluster.pod("p").preemptable
     assert cluster.cache.state(cluster.pod("p")) is TaskState.Bound
