@@ -54,9 +54,6 @@ class Cache(Victims, Protocol):
     def bound(self, pod: Pod, node: str) -> None:
         """The server has bound it."""
 
-    def forget(self, pod: Pod) -> None:
-        """It is pending again, and its room free."""
-
     def nominate(self, pod: Pod, node: str | None) -> None:
         """Room on `node` is promised to it; None = no more."""
 

@@ -169,7 +169,7 @@ class ClusterCache:
                 found.until = self._clock() + SHOWN_SECONDS
 
     def forget(self, pod: Pod) -> None:
-        """It could not be bound: its room is free again."""
+        """It is not bound or evicted after all: it is where the server shows it."""
         with self._changed:
             self._assumptions.forget(pod)
             self._pods.dirty.add(pod.key)
@@ -188,13 +188,6 @@ class ClusterCache:
             found = self._assumptions.of(pod.key, pod.uid)
             if found is not None and found.held is Held.evicted:
                 found.until = self._clock() + SHOWN_SECONDS
-
-    def kept(self, pod: Pod) -> None:
-        """Its eviction is not asked for any more: it stays."""
-        with self._changed:
-            self._assumptions.forget(pod)
-            self._pods.dirty.add(pod.key)
-            self._told(True)
 
     def spared(self, pod: Pod, seconds: float) -> None:
         """The server refused to evict it: it stays, and is nobody's victim for so long."""

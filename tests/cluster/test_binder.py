@@ -58,9 +58,6 @@ class Notebook:
     def evicted(self, pod: Pod) -> None:
         self.say(f"evicted {pod.name}")
 
-    def kept(self, pod: Pod) -> None:
-        self.say(f"kept {pod.name}")
-
     def spared(self, pod: Pod, seconds: float) -> None:
         self.say(f"spared {pod.name} {seconds:.0f}")
 

@@ -331,7 +331,7 @@ def test_an_evicted_pod_terminates_before_the_watch_says_so() -> None:
 def test_a_pod_that_is_not_evicted_after_all_runs_on() -> None:
     cluster = Cluster()
     cluster.put(pod("v", uid="1", nodeName="n", status={"phase": "Running"}))
-    for way in (cluster.cache.kept, lambda pod: cluster.cache.spared(pod, 30)):
+    for way in (cluster.cache.forget, lambda pod: cluster.cache.spared(pod, 30)):
         cluster.cache.evicting(cluster.pod("v"))
         way(cluster.pod("v"))
         assert not cluster.pod("v").terminating
