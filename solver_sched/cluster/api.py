@@ -232,7 +232,10 @@ class Api:
 
     def _headers(self, content_type: str | None) -> dict[str, str]:
         headers = {"Accept": JSON, "User-Agent": self.agent}
-        token = self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")  # renews it when due
+        try:
+            token = self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")  # renews it when due
+        except Exception as wrong:  # noqa: BLE001  # a file or plugin of the cluster's: nothing was sent, and may be yet
+            raise Unsent(f"no credentials: {_said(wrong)}") from None
         if token:
             headers["Authorization"] = token
         elif self._settings.username:
