@@ -121,10 +121,6 @@ class Alone:
             callback(False)
 
     @property
-    def is_leader(self) -> bool:
-        return self._leads
-
-    @property
     def term(self) -> int:
         """Which time of leading this is, from 1; 0 while it does not lead."""
         return int(self._leads)
@@ -189,11 +185,6 @@ class Leader:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether it leads at this moment."""
-        return self.may_send()
 
     @property
     def term(self) -> int:

@@ -67,6 +67,8 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "volcano_pod_preemption_victims": ("Pods that the last plan evicts.", ()),
     "solver_sched_cache_objects": ("Objects in the cache.", ("kind",)),
     "solver_sched_cache_lag_seconds": ("How old the news of a kind is.", ("kind",)),
+    "solver_sched_pods": ("Pods of this scheduler by what they are doing, in Volcano's words.", ("state",)),
+    "solver_sched_events_dropped": ("Events that were never sent, since the start.", ()),
 }
 Series = dict[str, dict[tuple[str, ...], float]]
 """Metric -> label values -> value."""
@@ -83,7 +85,10 @@ class Metrics:
         self._counts = True
         registry.register(self._latest)
         self._cycle_seconds = Histogram(
-            "solver_sched_cycle_seconds", "From the snapshot to the last bind.", buckets=SECONDS, registry=registry
+            "solver_sched_cycle_seconds",
+            "From the snapshot until the binder has all decisions.",
+            buckets=SECONDS,
+            registry=registry,
         )
         self._phase_seconds = Histogram(
             "solver_sched_phase_seconds", "Parts of a cycle.", ["phase"], buckets=SECONDS, registry=registry
@@ -128,7 +133,7 @@ class Metrics:
         )
         self._e2e = Histogram(
             "volcano_e2e_scheduling_latency_milliseconds",
-            "From the snapshot to the last bind, in ms.",
+            "From the snapshot until the binder has all decisions, in ms.",
             buckets=MILLISECONDS,
             registry=registry,
         )
@@ -192,19 +197,23 @@ class Metrics:
             self._attempts.labels("scheduled" if result == "ok" else "error").inc()
 
     def broken_gangs(self, count: int) -> None:
-        """How many gangs are broken now."""
-        self._broken_gangs.set(count)
+        """How many gangs are broken now; of one that does not lead, none."""
+        self._broken_gangs.set(count if self._counts else 0)
 
     def api(self, verb: str, code: str, seconds: float) -> None:
         """One request; fits `Api.seen`."""
         self._api_requests.labels(verb, code).inc()
         self._api_seconds.labels(verb).observe(seconds)
 
-    def cache(self, objects: Mapping[str, int], lag: Mapping[str, float]) -> None:
-        """Objects and age of the news in s, by kind. Kinds that are not named lose their series."""
-        self._latest.caches = {
+    def now(
+        self, objects: Mapping[str, int], lag: Mapping[str, float], pods: Mapping[str, int], events_dropped: int
+    ) -> None:
+        """Objects and age of the news in s, by kind; pods by state. What is not named loses its series."""
+        self._latest.now = {
             "solver_sched_cache_objects": {(kind,): float(count) for kind, count in objects.items()},
             "solver_sched_cache_lag_seconds": {(kind,): seconds for kind, seconds in lag.items()},
+            "solver_sched_pods": {(state,): float(count) for state, count in pods.items()},
+            "solver_sched_events_dropped": {(): float(events_dropped)},
         }
 
     def relist(self, kind: str, reason: str) -> None:
@@ -217,6 +226,7 @@ class Metrics:
         self._counts = leads
         if not leads:
             self._latest.cycle = {}
+            self._broken_gangs.set(0)
 
     def policy_reloaded(self, taken: bool) -> None:
         """A changed policy file was taken, or refused."""
@@ -228,10 +238,10 @@ class _Latest(Collector):
 
     def __init__(self) -> None:
         self.cycle: Series = {}
-        self.caches: Series = {}
+        self.now: Series = {}
 
     def collect(self) -> Iterator[Metric]:
-        series = {**self.cycle, **self.caches}
+        series = {**self.cycle, **self.now}
         for name, (text, labels) in _GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=labels)
             for values, value in series.get(name, {}).items():

@@ -96,7 +96,8 @@ class Settings:
 
 
 class Scheduler:
-    """One loop. `term`: which time of leading this is, 0 = this replica does not lead: then nothing is decided.
+    """One loop. `term`: which time of leading this is, 0 = this replica does not lead: then nothing is decided. Its own
+    `term` is that of the last decisions: nothing may be sent in another one.
 
     `show`: is given what users are to see after each cycle. `complain`: is told of objects that cannot be used, once.
     `clock`: seconds since the epoch.
@@ -138,6 +139,10 @@ class Scheduler:
     def _serve(self, stop: threading.Event) -> None:
         again = False
         while not stop.is_set() and self._term():
+            if self.term not in (0, self._term()) and not self._hands.drain(0.5):
+                # what an earlier term decided may not be sent, and `term` is what tells it apart: it has to end first
+                self.beat = time.monotonic()
+                continue
             begun = time.monotonic()
             again |= self._policy.refresh() or begun >= self._due
             seen = self._cache.changes()
@@ -169,7 +174,9 @@ class Scheduler:
         return False
 
     def stuck(self) -> str:
-        """What is wrong if the loop shows no life, "" if nothing is."""
+        """What is wrong if the loop shows no life, "" if nothing is. Where another one leads there is none to show."""
+        if not self._term():
+            self.beat = time.monotonic()
         limit = STUCK * (self._limit() + 2) + 60
         silent = time.monotonic() - self.beat
         return f"the loop has shown no life for {silent:.0f} s" if silent > limit else ""

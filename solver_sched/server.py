@@ -11,7 +11,6 @@ import re
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -92,22 +91,6 @@ def debug_pages(snapshot: Callable[[], bytes | None], plan: Callable[[], bytes |
         return answer
 
     return {"/snapshot": page(snapshot), "/plan": page(plan)}
-
-
-class Heartbeat:
-    """A check that fails when nobody has called `beat` for `limit` seconds."""
-
-    def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._clock = limit, clock
-        self._last = clock()
-
-    def beat(self) -> None:
-        """The loop has come round."""
-        self._last = self._clock()
-
-    def __call__(self) -> str:
-        silent = self._clock() - self._last
-        return f"silent for {silent:.0f} s, at most {self._limit:g} s are allowed" if silent > self._limit else ""
 
 
 def host_and_port(flag: str, address: str) -> tuple[str, int]:

@@ -154,10 +154,13 @@ def test_what_is_gone_takes_its_series_with_it(report: CycleReport) -> None:
     assert not any('queue_name="product"' in name or "ns/large" in name or "Resources" in name for name in seen)
     metrics.leader(True)
     assert any('queue_name="research"' in name for name in scraped(metrics))
+    metrics.broken_gangs(2)
     metrics.leader(False)
+    assert scraped(metrics)["solver_sched_broken_gangs"] == 0
     metrics.observe_cycle(report)  # the lead was lost while this one was planned
+    metrics.broken_gangs(2)
     seen = scraped(metrics)
-    assert seen["solver_sched_leader"] == 0
+    assert (seen["solver_sched_leader"], seen["solver_sched_broken_gangs"]) == (0, 0)
     assert not any("queue_name=" in name or "level=" in name for name in seen)
     assert seen["solver_sched_cycle_seconds_count"] == 3
     metrics.leader(True)
@@ -224,8 +227,8 @@ def test_what_happens_between_cycles() -> None:
         (metrics.decision, ("Evict", "refused")),
         (metrics.api, ("POST", "201", 0.02)),
         (metrics.api, ("POST", "lost", 10.0)),
-        (metrics.cache, ({"Pod": 50_000, "Gone": 1}, {"Pod": 0.5})),
-        (metrics.cache, ({"Pod": 50_001}, {"Pod": 0.25})),
+        (metrics.now, ({"Pod": 50_000, "Gone": 1}, {"Pod": 0.5}, {"Binding": 4}, 0)),
+        (metrics.now, ({"Pod": 50_001}, {"Pod": 0.25}, {"Binding": 3}, 7)),
         (metrics.relist, ("Pod", "expired")),
         (metrics.broken_gangs, (2,)),
         (metrics.leader, (True,)),
@@ -245,6 +248,8 @@ def test_what_happens_between_cycles() -> None:
         'solver_sched_api_seconds_count{verb="POST"}': 2,
         'solver_sched_cache_objects{kind="Pod"}': 50_001,
         'solver_sched_cache_lag_seconds{kind="Pod"}': 0.25,
+        'solver_sched_pods{state="Binding"}': 3,
+        "solver_sched_events_dropped": 7,
         'solver_sched_cache_relists_total{kind="Pod",reason="expired"}': 1,
         "solver_sched_broken_gangs": 2,
         "solver_sched_leader": 1,

@@ -293,6 +293,38 @@ def test_the_loop_wakes_for_a_change_and_sleeps_otherwise() -> None:
     assert not thread.is_alive()
 
 
+def test_what_an_earlier_term_decided_ends_before_anything_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind of term 1 waits for its next try when this replica leads again, as term 2. `may_send` compares the term of
+    the lead with the scheduler's: that must stay 1 until the bind has been given up, here at the third look.
+    """
+    world, stop = World(), threading.Event()
+    world.put(node("n", 1), *group("g", 1), pod("g-0", "g"))
+    assert world.cycle() == [("bind", "g-0 n")]
+    world.term = 2
+    terms: list[int] = []
+
+    def drain(_: float) -> bool:
+        terms.append(world.scheduler.term)
+        if world.scheduler.term == 2:
+            stop.set()
+        return len(terms) >= 3
+
+    monkeypatch.setattr(world.hands, "drain", drain)
+    world.scheduler.run(stop)
+    assert (terms, world.counts.cycles) == ([1, 1, 1, 2], 2)
+
+
+def test_a_leader_without_a_cycle_is_stuck_and_a_standby_is_not() -> None:
+    """A cycle may take 5 s: after 5 x (5 + 2) + 60 = 95 s without a sign of life a leader is stuck."""
+    world = World()
+    world.scheduler.beat -= 96
+    assert world.scheduler.stuck().startswith("the loop has shown no life for")
+    world.term = 0
+    assert world.scheduler.stuck() == ""
+    world.term = 2
+    assert world.scheduler.stuck() == "", "its time counts from when it began to lead"
+
+
 def _until(condition: Any) -> None:
     end = time.monotonic() + 20
     while not condition():

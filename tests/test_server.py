@@ -15,7 +15,7 @@ import pytest
 from solver_sched import server
 from solver_sched.errors import ConfigError
 from solver_sched.metrics import Metrics
-from solver_sched.server import Answer, Heartbeat, Server, debug_pages, health_pages, host_and_port, metrics_pages
+from solver_sched.server import Answer, Server, debug_pages, health_pages, host_and_port, metrics_pages
 
 LOCAL = "127.0.0.1:0"
 
@@ -55,18 +55,6 @@ def test_health_as_kubernetes_components_tell_it(pair: tuple[Server, dict[str, s
     wrong["loop"] = "silent for 61 s"
     assert ask(one, "/livez?verbose=1")[::2] == (500, "[-]loop failed: silent for 61 s\nlivez check failed\n")
     assert ask(one, "/healthz")[::2] == (500, "[-]loop failed: silent for 61 s\nhealthz check failed\n")
-
-
-def test_a_loop_that_is_silent_too_long_is_not_alive() -> None:
-    now = 100.0
-    beat = Heartbeat(30, clock=lambda: now)
-    assert beat() == ""
-    now = 130.0
-    assert beat() == ""
-    now = 130.5
-    assert beat() == "silent for 30 s, at most 30 s are allowed"
-    beat.beat()
-    assert beat() == ""
 
 
 def test_metrics_in_the_format_that_is_asked_for() -> None:

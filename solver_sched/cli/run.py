@@ -119,11 +119,10 @@ def run(
     Exit code 0 after SIGTERM or SIGINT; 2 if it cannot begin.
     """
     from solver_sched import logs
-    from solver_sched.cluster.api import Api
+    from solver_sched.cluster.api import Api, in_pod
     from solver_sched.cluster.binder import Binder
     from solver_sched.cluster.cache import ClusterCache
     from solver_sched.cluster.events import Events
-    from solver_sched.cluster.live import in_pod
     from solver_sched.cluster.rate import TokenBucket
     from solver_sched.cluster.status import StatusWriter
     from solver_sched.cluster.watch import Watches
@@ -195,7 +194,7 @@ def run(
         )
 
         def exposition(accept: str) -> tuple[str, bytes]:
-            metrics.cache(cache.counts(), cache.lag())
+            metrics.now(cache.counts(), cache.lag(), cache.states(), events.dropped)
             return metrics.exposition(accept)
 
         def in_step() -> str:

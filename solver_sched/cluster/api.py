@@ -91,6 +91,11 @@ class _Status(msgspec.Struct):
     details: _Details | None = None
 
 
+def in_pod() -> bool:
+    """Whether nothing but the pod that this runs in says which cluster is meant."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+
+
 class Api:
     """Safe to use from many threads: they share one pool of at most `connections` kept-alive connections."""
 
@@ -137,9 +142,8 @@ class Api:
         from kubernetes.client import Configuration
 
         settings = Configuration()
-        own_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
         try:
-            if kubeconfig is None and context is None and own_pod:
+            if kubeconfig is None and context is None and in_pod():
                 config.load_incluster_config(settings)
             else:
                 file = None if kubeconfig is None else str(kubeconfig)
@@ -228,7 +232,10 @@ class Api:
 
     def _headers(self, content_type: str | None) -> dict[str, str]:
         headers = {"Accept": JSON, "User-Agent": self.agent}
-        token = self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")  # renews it when due
+        try:
+            token = self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")  # renews it when due
+        except Exception as wrong:  # noqa: BLE001  # a file or plugin of the cluster's: nothing was sent, and may be yet
+            raise Unsent(f"no credentials: {_said(wrong)}") from None
         if token:
             headers["Authorization"] = token
         elif self._settings.username:

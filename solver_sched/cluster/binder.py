@@ -54,9 +54,6 @@ class Cache(Victims, Protocol):
     def bound(self, pod: Pod, node: str) -> None:
         """The server has bound it."""
 
-    def forget(self, pod: Pod) -> None:
-        """It is pending again, and its room free."""
-
     def nominate(self, pod: Pod, node: str | None) -> None:
         """Room on `node` is promised to it; None = no more."""
 
@@ -223,6 +220,8 @@ class Binder:
         if isinstance(end, float):
             return end
         result, why = end
+        with self._lock:  # before its room is free: a cycle that then decides on it anew must find it landed
+            self._flying.discard(_id(one.pod))
         if result == "ok":
             self._cache.bound(one.pod, one.node)
             note = f"Successfully assigned {one.pod.key} to {one.node}"
@@ -232,8 +231,6 @@ class Binder:
         if why:
             note = f"not bound to {one.node}: {why}"
             self._events.tell(Event(Ref.of(one.pod), "FailedScheduling", "Binding", note, "Warning", about=result))
-        with self._lock:
-            self._flying.discard(_id(one.pod))
         self._told("Bind", result)
         return None
 
@@ -262,7 +259,8 @@ class Binder:
     def _refused(self, one: _Bind, wrong: Refused) -> float | End:
         if wrong.status == 409:
             one.unsure = True
-            return 0.0
+            wait = self._later(one)
+            return wait if one.tries > 1 else 0.0  # at first somebody has written to the pod, most often
         if wrong.status >= 500:
             one.unsure = one.fence = True
             return self._later(one, wrong)
@@ -319,39 +317,39 @@ class Binder:
         with self._lock:
             if self._nominations.get(_id(one.pod)) is not one:
                 return None  # another has taken its place
-        result: Result = "failed"
-        if self._may_send():
-            try:
-                patch_pod(self._api, one.pod, {"nominatedNodeName": one.node})
-                result = "ok"
-            except ApiError as wrong:
-                if _again(wrong) and one.tries < TRIES:
-                    return self._later(one, wrong)
-                result = _result(wrong)
+        end = self._written(one, lambda: patch_pod(self._api, one.pod, {"nominatedNodeName": one.node}))
+        if isinstance(end, float):
+            return end
         with self._lock:
-            if self._nominations.get(_id(one.pod)) is one:
+            latest = self._nominations.get(_id(one.pod)) is one
+            if latest:
                 del self._nominations[_id(one.pod)]
-        if result != "ok":
+        if latest and end != "ok":
             self._cache.nominate(one.pod, one.pod.nominated)
-        self._told("Nominate", result)
+        self._told("Nominate", end)
         return None
 
     def _admit(self, one: _Admit) -> float | None:
-        group = one.group
-        result: Result = "failed"
-        if self._may_send():
-            try:
-                body = {"status": {"phase": "Inqueue"}}
-                self._status.patch(POD_GROUP, group.dialect, group.namespace, group.name, body)
-                result = "ok"
-            except ApiError as wrong:
-                if _again(wrong) and one.tries < TRIES:
-                    return self._later(one, wrong)
-                result = _result(wrong)
+        group, body = one.group, {"status": {"phase": "Inqueue"}}
+        end = self._written(
+            one, lambda: self._status.patch(POD_GROUP, group.dialect, group.namespace, group.name, body)
+        )
+        if isinstance(end, float):
+            return end
         with self._lock:
             self._admissions.discard(group.key)
-        self._told("Admit", result)
+        self._told("Admit", end)
         return None
+
+    def _written(self, one: _Nominate | _Admit, send: Callable[[], object]) -> float | Result:
+        """Send once; how it ended, or the seconds after which it is to be tried again."""
+        if not self._may_send():
+            return "failed"
+        try:
+            send()
+        except ApiError as wrong:
+            return self._later(one, wrong) if _again(wrong) and one.tries < TRIES else _result(wrong)
+        return "ok"
 
 
 def _id(pod: Pod) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +19,7 @@ from solver_sched.cluster import decode, volumes, wire
 from solver_sched.cluster.assumptions import SHOWN_SECONDS, Assumptions
 from solver_sched.cluster.decode import DEFAULT_QUEUE, Reader
 from solver_sched.cluster.dialects import BY_VERSION, alike, first_counts, rank
-from solver_sched.cluster.kinds import KINDS, Kind
+from solver_sched.cluster.kinds import KINDS, POD, Kind
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue
 from solver_sched.cluster.run_times import medians
 from solver_sched.cluster.states import Held, TaskState, task_state
@@ -49,7 +49,7 @@ class ClusterCache:
         self._groups = [table for name, table in self._tables.items() if table.kind == "PodGroup"]
         self._queues = [table for name, table in self._tables.items() if table.kind == "Queue"]
         self._jobs = [table for name, table in self._tables.items() if table.kind == "Job"]
-        self._alive: dict[str, float] = {}
+        self._alive: dict[Kind, float] = {}
         self._assumptions = Assumptions()
         self._readers_of: dict[str, set[str]] = defaultdict(set)
         """Whatever pods are read by ("group ns/name", "job ns/name") -> their keys."""
@@ -60,7 +60,7 @@ class ClusterCache:
         self._runs: dict[str, deque[int]] = {}
         self._ran: dict[str, str] = {}
         self._stale_shadows: set[str] = set()
-        self._failed: dict[str, tuple[str, str]] = {}
+        self._failed: dict[str, str] = {}
         self._merged: dict[str, tuple[Any, ...]] = {}
         self._reader = Reader({}, self._queue_of)
         self._reader_size = 0
@@ -73,11 +73,14 @@ class ClusterCache:
         read = [trimmed(kind, raw) for raw in objects]
         with self._changed:
             table = self._tables[kind.kind + _family(kind)]
+            renamed = table.version not in ("", version)
+            if renamed:  # by an upgrade of the server: other versions are read otherwise
+                table.dirty.update(table.texts)
             table.version = version
             there = {one.key for one in read}
             changed = [self._drop(kind, table, key) for key in list(table.texts) if key not in there]
             changed += [self._put(kind, table, one) for one in read]
-            self._told(any(changed))
+            self._told(renamed or any(changed))
 
     def apply(self, kind: Kind, version: str, gone: bool, raw: bytes | Raw) -> None:
         """One object as it is now, or is no more."""
@@ -89,7 +92,7 @@ class ClusterCache:
 
     def alive(self, kind: Kind, at: float) -> None:
         """The server was heard of at `at`."""
-        self._alive[kind.kind] = at
+        self._alive[kind] = at
 
     def _told(self, changed: bool) -> None:
         if changed:
@@ -109,9 +112,9 @@ class ClusterCache:
                     bool(pod.metadata.deletion_timestamp),
                 )
             self._index(one.key, pod)
-            if status.phase == "Failed" and pod is not None:
+            if status.phase == "Failed" and pod is not None and pod.spec.scheduler_name in self.scheduler_names:
                 group = next((token[6:] for token in self._read_by.get(one.key, ()) if token.startswith("group ")), "")
-                self._failed[one.key] = (group, status.reason or "")
+                self._failed[one.key] = group
             else:
                 self._failed.pop(one.key, None)
         return table.put(one)
@@ -166,7 +169,7 @@ class ClusterCache:
                 found.until = self._clock() + SHOWN_SECONDS
 
     def forget(self, pod: Pod) -> None:
-        """It could not be bound: its room is free again."""
+        """It is not bound or evicted after all: it is where the server shows it."""
         with self._changed:
             self._assumptions.forget(pod)
             self._pods.dirty.add(pod.key)
@@ -185,13 +188,6 @@ class ClusterCache:
             found = self._assumptions.of(pod.key, pod.uid)
             if found is not None and found.held is Held.evicted:
                 found.until = self._clock() + SHOWN_SECONDS
-
-    def kept(self, pod: Pod) -> None:
-        """Its eviction is not asked for any more: it stays."""
-        with self._changed:
-            self._assumptions.forget(pod)
-            self._pods.dirty.add(pod.key)
-            self._told(True)
 
     def spared(self, pod: Pod, seconds: float) -> None:
         """The server refused to evict it: it stays, and is nobody's victim for so long."""
@@ -242,17 +238,14 @@ class ClusterCache:
             return min((table.version for table in self._of(kind) if key in table.texts), key=rank, default="")
 
     def version(self, pod: Pod) -> str:
-        """The revision of a pod that the last snapshots were made of, "" if it is not there."""
+        """The revision of a pod as the watch showed it last, "" if it is not there."""
         with self._lock:
             return self._pods.versions.get(pod.key, "")
 
     def failed(self) -> dict[str, int]:
-        """Group -> its failed pods that still exist."""
-        out: dict[str, int] = defaultdict(int)
+        """Group -> its failed pods that still exist, those of other schedulers left out."""
         with self._lock:
-            for group, _ in self._failed.values():
-                out[group] += 1
-        return dict(out)
+            return Counter(self._failed.values())
 
     def counts(self) -> dict[str, int]:
         """Kind -> objects."""
@@ -263,9 +256,18 @@ class ClusterCache:
         return dict(out)
 
     def lag(self) -> dict[str, float]:
-        """Kind -> seconds since the server was last heard of."""
+        """Kind -> seconds since the server was last heard of, in the API that has been silent longest."""
         now = time.monotonic()
-        return {kind: now - at for kind, at in self._alive.items()}
+        out: dict[str, float] = {}
+        for kind, at in self._alive.copy().items():  # at once: other threads add to it
+            out[kind.kind] = max(out.get(kind.kind, 0.0), now - at)
+        return out
+
+    def states(self) -> dict[str, int]:
+        """State of a task -> pods of ours that the last snapshot has."""
+        with self._lock:
+            pods = self._pods.values.values()
+            return Counter(self.state(pod) for pod in pods if pod.scheduler in self.scheduler_names)
 
     def state(self, pod: Pod) -> TaskState:
         """What the pod is doing."""
@@ -320,7 +322,7 @@ class ClusterCache:
 
     def _heard(self, now: float) -> float:
         """When the server was last heard of about pods; now, where nobody says."""
-        return min(now, self._alive.get("Pod", now))
+        return min(now, self._alive.get(POD, now))
 
     def _of(self, kind: str) -> list[Table[Any]]:
         return [table for table in self._tables.values() if table.kind == kind]

@@ -173,7 +173,8 @@ class Events:
         if isinstance(ended, float):
             return ended
         with self._lock:
-            self._waiting.pop(key, None)
+            if self._series.get(key) is series:  # else it made room meanwhile, and what waits now is another one
+                self._waiting.pop(key, None)
             series.queued, series.tries, series.written = False, 0, self._clock()
             series.there |= ended == "sent"
             self.dropped += ended == "dropped"

@@ -49,8 +49,8 @@ class Victims(Protocol):
     def evicted(self, pod: Pod) -> None:
         """The server ends it."""
 
-    def kept(self, pod: Pod) -> None:
-        """Its eviction is not asked for any more."""
+    def forget(self, pod: Pod) -> None:
+        """It is where the server shows it: nothing is being done to it."""
 
     def spared(self, pod: Pod, seconds: float) -> None:
         """Its eviction was refused: it is no victim for so long."""
@@ -195,7 +195,7 @@ class Evictor:
 
     def _end(self, rest: deque[Eviction], result: Result) -> None:
         for one in rest:
-            self.victims.kept(one.pod)
+            self.victims.forget(one.pod)
             self.told("Evict", result)
         rest.clear()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from solver_sched.cluster.api import Api, ApiError, Refused
+from solver_sched.cluster.api import Api, ApiError, Refused, in_pod
 from solver_sched.cluster.kinds import KINDS, Kind
 from solver_sched.cluster.sources import Listed
 from solver_sched.cluster.watch import pages, served
@@ -38,11 +38,6 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 def configured() -> bool:
     """Whether kubectl would find a cluster here: a kubeconfig, or the API server around this pod."""
     return in_pod() or any(Path(one).expanduser().exists() for one in _kubeconfigs())
-
-
-def in_pod() -> bool:
-    """Whether nothing but the pod that this runs in says which cluster is meant."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
 
 
 def _kubeconfigs() -> list[str]:

@@ -39,6 +39,8 @@ somebody else holds another view of the field. For each thousand objects, so tha
 KUBE_BATCH_QUEUE = ("unknown", "pending", "running")
 """All that a Queue's status has there (kube-batch pkg/apis/scheduling/v1alpha2/types.go)."""
 TRIES = 8
+AGAIN_SECONDS = 30.0
+"""Between two writes after TRIES have failed: where nothing changes nobody would ask for it a second time."""
 Json = dict[str, Any]
 
 
@@ -116,9 +118,7 @@ class _Memory:
 
 
 class StatusWriter:
-    """Writes with `workers` threads, behind the lane `ahead`. `told`: told of every write's kind and whether it
-    succeeded.
-    """
+    """Writes with `workers` threads, behind the lane `ahead`."""
 
     def __init__(
         self,
@@ -130,10 +130,9 @@ class StatusWriter:
         workers: int = 4,
         may_send: Callable[[], bool] = lambda: True,
         dry_run: bool = False,
-        told: Callable[[str, bool], None] = lambda _kind, _good: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._cache, self._may_send, self._told, self._clock = api, cache, may_send, told, clock
+        self._api, self._cache, self._may_send, self._clock = api, cache, may_send, clock
         self._dry_run = dry_run
         self._began = clock()
         self._patches = StatusPatches(api)
@@ -201,8 +200,6 @@ class StatusWriter:
                 good = wait is None
             except ApiError as wrong:
                 wait = self._again(memory, wrong)
-                if wait is None:
-                    self._told(key[0], False)
         with self._lock:
             if wait is None:
                 memory.tries, memory.stale = 0, False
@@ -229,7 +226,7 @@ class StatusWriter:
             if not (memory.stale or wrong.status in (401, 408, 429) or wrong.status >= 500):
                 return None
             least = wrong.retry_after
-        return backoff(memory.tries, least) if memory.tries < TRIES else None
+        return backoff(memory.tries, least) if memory.tries < TRIES else AGAIN_SECONDS
 
     # -- pods ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +260,6 @@ class StatusWriter:
             condition["lastTransitionTime"] = _time(self._clock())
         patch_pod(self._api, pod, {"conditions": [condition]}, version)
         memory.at = self._clock()
-        self._told("Pod", True)
         return None
 
     # -- groups and queues ---------------------------------------------------------------------------------------
@@ -293,7 +289,6 @@ class StatusWriter:
             text = self._patches.patch(kind, version, namespace, name, body, *how)
             read_object(text)
             memory.at = self._clock()
-            self._told(kind.kind, True)
         memory.seen, memory.text = raw, text
         return None
 

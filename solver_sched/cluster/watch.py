@@ -186,12 +186,12 @@ class _Watch(threading.Thread):
                 if version:
                     self._follow(version)
                     continue
-                self._sink.replace(self.kind, "", ())
-                if self.kind.built_in:
+                if self.kind.built_in:  # an empty cluster it is not: what the cache holds is the best there is
                     self._wait(
                         Refused(404, "NotFound", f"{self.kind.plural} of {self.kind.versions[0]} are not served")
                     )
                     continue
+                self._sink.replace(self.kind, "", ())
                 self._in_step()
                 self._stop_event.wait(ABSENT_SECONDS * (1 + random.random()))  # noqa: S311
             except (ApiError, msgspec.MsgspecError) as wrong:

@@ -283,7 +283,6 @@ class PodSpec(Wire, rename="camel"):
 
 
 class PodStatus(Wire, rename="camel"):
-    reason: str | None = None
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", ""] | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import Configuration
 
 from solver_sched.cluster.api import MERGE_PATCH, Api, Lost, Refused, Unsent
 from solver_sched.errors import InputError
@@ -219,6 +220,20 @@ def test_the_context_names_the_server_and_master_replaces_it(tmp_path: Path) -> 
         assert len(server.requests) == 1
         assert Api.load(file).server == "http://one.example"
         assert Api.load(file, "two").server == "http://two.example"
+
+
+def test_a_token_that_cannot_be_renewed_is_no_request(served: tuple[Server, Api]) -> None:
+    """The file of a service account's token cannot be read at this moment."""
+    server, api = served
+
+    def renewed(_: Configuration) -> None:
+        raise FileNotFoundError("token")
+
+    api._settings.refresh_api_key_hook = renewed  # type: ignore[assignment]
+    for ask in (lambda: api.request("POST", "/x", {}), lambda: api.watch(WATCH, {}, silence=1)):
+        with pytest.raises(Unsent, match="no credentials: FileNotFoundError: token"):
+            ask()
+    assert server.requests == []
 
 
 def test_a_token_is_sent(tmp_path: Path) -> None:

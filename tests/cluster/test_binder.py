@@ -58,9 +58,6 @@ class Notebook:
     def evicted(self, pod: Pod) -> None:
         self.say(f"evicted {pod.name}")
 
-    def kept(self, pod: Pod) -> None:
-        self.say(f"kept {pod.name}")
-
     def spared(self, pod: Pod, seconds: float) -> None:
         self.say(f"spared {pod.name} {seconds:.0f}")
 
@@ -360,6 +357,34 @@ def test_a_pod_in_flight_is_not_bound_a_second_time() -> None:
         assert book.lines == ["assume a n1", "bound a n1", "Bind ok"]
 
 
+def test_a_pod_is_decided_on_anew_from_the_moment_its_room_is_free() -> None:
+    """Its bind is refused. A cycle that looks at the cache at once, before anything else is done, binds it to n2."""
+    with binding(workers=1) as (server, book, binder):
+        server.pod("a")
+        server.script = nth({0: status(403, "Forbidden")})
+        forget = book.forget
+
+        def decided(pod: Pod) -> None:
+            forget(pod)
+            binder.bind([place(("a", "n2"))])
+
+        book.forget = decided  # type: ignore[method-assign]
+        binder.bind([place(("a", "n1"))])
+        assert binder.drain(5)
+        assert book.lines == ["assume a n1", "forget a", "assume a n2", "Bind refused", "bound a n2", "Bind ok"]
+
+
+def test_a_conflict_that_has_no_cause_in_the_pod_is_asked_again_ever_more_rarely() -> None:
+    """An admission webhook that says 409 for half a second: at once, after 0.1 s, 0.2 s, 0.4 s, jittered by half."""
+    with binding(expire=0.5) as (server, book, binder):
+        server.pod("a")
+        server.script = lambda request: conflict() if request.path.endswith("/binding") else None
+        binder.bind([place(("a", "n1"))])
+        assert binder.drain(5)
+        assert book.lines == ["assume a n1", "forget a", "Bind failed"]
+        assert 2 <= len(server.sent("/binding")) <= 8
+
+
 def test_binds_keep_to_the_rate() -> None:
     """10 at once, then 50 a second: 30 binds take at least 0.4 s."""
     with binding(qps=50, burst=10) as (server, _, binder):
@@ -448,6 +473,24 @@ def test_the_last_nomination_counts_and_another_pod_of_the_name_is_left_alone() 
         assert binder.drain(5)
         assert stored["status"]["nominatedNodeName"] == "n2"
         assert book.lines[-2:] == ["nominate a None", "Nominate conflict"]
+
+
+def test_a_promise_that_fails_does_not_take_back_the_one_that_replaced_it() -> None:
+    """While the server refuses n1 the next cycle promises n2."""
+    with binding(workers=1) as (server, book, binder):
+        stored = server.pod("a")
+
+        def script(request: Request) -> Fault | None:
+            if request.body["status"]["nominatedNodeName"] == "n2":
+                return None
+            binder.nominate(pod("a"), "n2")
+            return status(403, "Forbidden")
+
+        server.script = script
+        binder.nominate(pod("a"), "n1")
+        assert binder.drain(5)
+        assert book.lines == ["nominate a n1", "nominate a n2", "Nominate refused", "Nominate ok"]
+        assert stored["status"]["nominatedNodeName"] == "n2"
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -247,6 +247,7 @@ def test_an_assumed_pod_takes_its_room_until_the_watch_shows_it() -> None:
     assert cluster.cache.state(mine) is TaskState.Allocated
     cluster.cache.sent(mine)
     assert cluster.cache.state(mine) is TaskState.Binding
+    assert cluster.cache.states() == {"Binding": 1}
     cluster.put(pod("p", uid="1", nodeName="n"))
     assert cluster.pod("p").preemptable
     assert cluster.cache.state(cluster.pod("p")) is TaskState.Bound
@@ -330,7 +331,7 @@ def test_an_evicted_pod_terminates_before_the_watch_says_so() -> None:
 def test_a_pod_that_is_not_evicted_after_all_runs_on() -> None:
     cluster = Cluster()
     cluster.put(pod("v", uid="1", nodeName="n", status={"phase": "Running"}))
-    for way in (cluster.cache.kept, lambda pod: cluster.cache.spared(pod, 30)):
+    for way in (cluster.cache.forget, lambda pod: cluster.cache.spared(pod, 30)):
         cluster.cache.evicting(cluster.pod("v"))
         way(cluster.pod("v"))
         assert not cluster.pod("v").terminating
@@ -372,9 +373,37 @@ def test_a_run_time_counts_once_however_often_its_pod_is_told() -> None:
     assert (run.runs, run.median) == (1, 120)
 
 
-def test_failed_members_are_counted_while_they_exist() -> None:
+def test_another_version_of_an_api_is_read_as_such_though_no_text_has_changed() -> None:
+    """The server was upgraded: it serves v1beta1 of the native API instead of v1alpha2, whose conditions differ."""
+    cluster, kind = Cluster(), BY_VERSION["PodGroup", "scheduling.k8s.io/v1alpha2"]
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    group = msgspec.json.encode({"metadata": {"name": "g", "namespace": "ns", "uid": "1"}, "spec": spec})
+    cluster.cache.replace(kind, "scheduling.k8s.io/v1alpha2", [group])
+    assert [one.dialect for one in cluster.snapshot().groups] == ["scheduling.k8s.io/v1alpha2"]
+    seen = cluster.cache.changes()
+    cluster.cache.replace(kind, "scheduling.k8s.io/v1beta1", [group])
+    assert cluster.cache.changes() > seen
+    assert [one.dialect for one in cluster.snapshot().groups] == ["scheduling.k8s.io/v1beta1"]
+
+
+def test_the_lag_of_a_kind_is_that_of_the_api_that_is_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 100 Volcano's groups were heard of 60 s ago, kube-batch's 10 s ago, pods just now."""
     cluster = Cluster()
-    cluster.put(pod("p", uid="1", annotations={"scheduling.k8s.io/group-name": "g"}, status={"phase": "Failed"}))
+    cluster.cache.alive(BY_VERSION["PodGroup", "scheduling.volcano.sh/v1beta1"], 40)
+    cluster.cache.alive(BY_VERSION["PodGroup", "scheduling.sigs.dev/v1alpha2"], 90)
+    cluster.cache.alive(POD, 100)
+    monkeypatch.setattr("solver_sched.cluster.cache.time.monotonic", lambda: 100.0)
+    assert cluster.cache.lag() == {"PodGroup": 60, "Pod": 0}
+
+
+def test_failed_members_are_counted_while_they_exist() -> None:
+    """theirs is of another scheduler: its group is not ours to write to."""
+    cluster = Cluster()
+    failed = {"phase": "Failed"}
+    cluster.put(pod("p", uid="1", annotations={"scheduling.k8s.io/group-name": "g"}, status=failed))
+    theirs = pod("theirs", uid="2", annotations={"scheduling.k8s.io/group-name": "of-volcano"}, status=failed)
+    theirs["spec"]["schedulerName"] = "volcano"
+    cluster.put(theirs)
     assert cluster.cache.failed() == {"ns/g": 1}
     cluster.drop(pod("p"))
     assert cluster.cache.failed() == {}

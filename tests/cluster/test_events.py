@@ -10,7 +10,7 @@ import pytest
 
 from solver_sched.cluster.events import LONGEST_NOTE, Event, Events, Ref, shortened
 from solver_sched.cluster.rate import TokenBucket
-from tests.cluster.server import Reset, Server, serving, status
+from tests.cluster.server import Request, Reset, Server, serving, status
 
 BASE = "/apis/events.k8s.io/v1/namespaces/ns/events"
 POD = Ref("v1", "Pod", "ns", "a", "uid-a")
@@ -116,6 +116,23 @@ def test_the_newest_get_through_when_the_queue_was_full() -> None:
         events._lane._start()
         assert events.drain(5)
         assert [request.body["regarding"]["name"] for request in server.requests] == ["b", "c"]
+
+
+def test_what_made_room_while_it_was_sent_is_told_again() -> None:
+    """Two may wait. While a is on its way b and c come, so that a is dropped; then it is told of again, and b goes."""
+    with telling(limit=2) as (server, events, _):
+        told = {name: failed("no", regarding=Ref("v1", "Pod", "ns", name, name)) for name in "abc"}
+
+        def script(request: Request) -> None:
+            if len(server.requests) == 1:
+                for name in "bca":
+                    events.tell(told[name])
+
+        server.script = script
+        events.tell(told["a"])
+        assert events.drain(5)
+        assert [request.body["regarding"]["name"] for request in server.requests] == ["a", "c", "a"]
+        assert not any(series.queued for series in events._series.values())
 
 
 def test_a_lost_answer_makes_no_second_event() -> None:

@@ -51,7 +51,7 @@ def test_what_a_budget_refuses_ends_the_rest_before_anybody_has_gone() -> None:
         assert binder.drain(5)
         assert [request.path.split("/")[-2] for request in server.sent("eviction")] == ["c", "d"]
         assert book.lines[:4] == ["evicting a", "evicting b", "evicting c", "evicting d"]
-        refusal = ["spared c 30", "Evict refused", "kept a", "Evict failed", "kept b", "Evict failed"]
+        refusal = ["spared c 30", "Evict refused", "forget a", "Evict failed", "forget b", "Evict failed"]
         assert book.lines[4:] == [*refusal, "evicted d", "Evict ok"]
         refused = book.events[0]
         assert (refused.reason, refused.type) == ("EvictionRefused", "Warning")
@@ -66,7 +66,7 @@ def test_a_budget_that_gives_out_half_way_ends_the_rest() -> None:
         server.budgets["pdb"] = 1
         binder.evict([evict(name, guarded=True) for name in "abc"])
         assert binder.drain(5)
-        assert book.lines[3:] == ["evicted a", "Evict ok", "spared b 30", "Evict refused", "kept c", "Evict failed"]
+        assert book.lines[3:] == ["evicted a", "Evict ok", "spared b 30", "Evict refused", "forget c", "Evict failed"]
 
 
 def test_two_budgets_on_one_pod_are_refused_for_long() -> None:
@@ -126,7 +126,7 @@ def test_no_eviction_leaves_without_the_lease() -> None:
         binder.evict([evict("a"), evict("b")])
         assert binder.drain(5)
         assert [request.path.split("/")[-2] for request in server.sent("eviction")] == ["a"]
-        assert book.lines == ["evicting a", "evicting b", "evicted a", "Evict ok", "kept b", "Evict failed"]
+        assert book.lines == ["evicting a", "evicting b", "evicted a", "Evict ok", "forget b", "Evict failed"]
 
 
 def test_an_eviction_that_gets_no_answer_is_given_up() -> None:

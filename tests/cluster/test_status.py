@@ -540,12 +540,19 @@ def test_two_writers_keep_what_each_has_written(answers: list[tuple[Fault | None
         assert found.get("theirs", 0) == theirs[0]
 
 
-def test_a_conflict_without_end_is_given_up() -> None:
+def test_what_fails_on_and_on_is_tried_more_rarely_and_written_in_the_end() -> None:
+    """Eight conflicts in a row; then a pause, here of half a second, after which nobody else has written."""
     with pytest.MonkeyPatch.context() as patch, writing() as (server, cache, writer, _):
         patch.setattr("solver_sched.cluster.rate._FIRST", 0.001)
-        server.put(GROUP, VOLCANO)
+        patch.setattr("solver_sched.cluster.status.AGAIN_SECONDS", 0.5)
+        server.put(GROUP, VOLCANO, status={"phase": "Inqueue"})
         cache.see()
-        server.script = lambda request: conflict() if request.method == "PATCH" else None
+        server.script = lambda request: (
+            conflict() if request.method == "PATCH" and len(server.sent("PATCH")) <= 8 else None
+        )
         writer.want([group()])
         assert writer.drain(10)
-        assert len(server.sent("PATCH")) == 8
+        *_, eighth, ninth = server.sent("PATCH")
+        assert len(server.sent("PATCH")) == 9
+        assert ninth.at - eighth.at >= 0.5
+        assert server.objects[GROUP]["status"]["phase"] == "Pending"

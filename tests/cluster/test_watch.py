@@ -312,7 +312,16 @@ def test_a_built_in_kind_that_is_not_there_yet_is_waited_for() -> None:
     """A server that has not started yet must not pass for an empty cluster."""
     with story([listed(7, pod("a", 6))], discovery=[status(404, "NotFound")] * 2) as told:
         told.until(lambda: told.told.pods == {"a": "6"})
-        assert told.told.said[-1] == ("list", "a")
+        assert told.told.said == [("list", "a")]
+
+
+def test_a_built_in_kind_is_not_gone_because_a_server_that_starts_again_does_not_know_it() -> None:
+    """The watch ends with the server, and the next answers are of one that is not up yet: a is bound and runs on."""
+    served, absent = Answer(200, {"resources": [{"name": "pods"}]}), status(404, "NotFound")
+    with story([listed(7, pod("a", 6)), listed(20, pod("a", 6))], [absent], discovery=[served, absent, absent]) as told:
+        told.until(lambda: len(told.asked(watching=False)) == 2)
+        told.until(lambda: told.relisted == [("pods", "failed")])
+        assert told.told.said == [("list", "a"), ("list", "a")]
 
 
 def test_a_list_that_fails_is_told_as_missing() -> None:

@@ -46,7 +46,7 @@ def shown() -> dict[str, set[str]]:
     metrics.observe_cycle(run_cycle(snapshot, load_policy("preempting"), Budget(5.0), "optimal"), 0.01, 0.02)
     metrics.decision("Bind", "ok")
     metrics.api("GET", "200", 0.01)
-    metrics.cache({"Pod": 1}, {"Pod": 0.5})
+    metrics.now({"Pod": 1}, {"Pod": 0.5}, {"Running": 1}, 0)
     metrics.relist("Pod", "expired")
     return {sample.name: set(sample.labels) for family in metrics.registry.collect() for sample in family.samples}
 
