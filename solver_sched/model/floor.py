@@ -71,7 +71,8 @@ class Floor(Protocol):
 class Joint:
     """Placement variables in the ledger's own model."""
 
-    def __init__(self, ledger: Ledger | Totals, sample: int | None = None) -> None:
+    def __init__(self, ledger: Ledger | Totals, sample: int | None = None, clock: Clock | None = None) -> None:
+        self._clock = Clock() if clock is None else clock
         self.placement = Placement(ledger, sample)
         self._ledger = ledger
         # whether each node by itself says what it may hold
@@ -158,8 +159,10 @@ class Joint:
             node, shapes = self.placement.bin(c)
             limit = self.placement.limit[shapes, c]
             found = pack_by_columns(
-                node, int(self._size[c]), np.array(count, np.int64), limit, self._patterns(c, count)
+                node, int(self._size[c]), np.array(count, np.int64), limit, self._patterns(c, count), self._clock
             )
+            if self._clock.over():
+                break
             if isinstance(found, Cut):
                 self.placement.add_cut(c, found)
                 added = True
@@ -215,7 +218,7 @@ class Apart:
         for terms, cap in zip(self._pods, self._caps, strict=True):
             ledger.model.add(terms.linear() <= cap)
         self._totals = Totals(ledger.problem, ledger.rules, self._most)
-        self._nodes = Joint(self._totals)
+        self._nodes = Joint(self._totals, clock=self._clock)
         self.placement = self._nodes.placement
         self._failed: list[int] = []
         self._known: dict[tuple[int, ...], Packings] = {}

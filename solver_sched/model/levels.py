@@ -60,7 +60,7 @@ def solve(
 ) -> Solution:
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
-    `greedy`, a plan that evicts nobody, is the first incumbent where one level counts all of it; `improved` gets the
+    `greedy`, a plan that evicts nobody, is where a level starts from whose value it alone tells; `improved` gets the
     incumbent after every level (a caller that may have to kill this process keeps the last); `fill` adds to a plan what
     still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for a plan that has none.
 
@@ -72,10 +72,10 @@ def solve(
     first = replace(effort, seconds=FIRST * effort.seconds) if follows else effort
     first_clock = Clock(first.seconds)
     ledger = Ledger(problem, rules)
-    floor = Joint(ledger) if small(ledger) else Apart(ledger, first_clock)
+    floor = Joint(ledger, clock=first_clock) if small(ledger) else Apart(ledger, first_clock)
     search = Search(ledger, floor, first, progress, first_clock)
-    if greedy is not None and not ledger.owned and len(_ranks(ledger)) == 1:
-        search.adopt(greedy)
+    if greedy is not None and not ledger.owned:
+        search.baseline = greedy
     search.fill = fill
     if improved is not None:
         search.after_level = lambda: improved(Solution(plan_of(search), tuple(search.results)))

@@ -15,6 +15,7 @@ import numpy as np
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
+from solver_sched.model.effort import Clock
 from solver_sched.model.linear import total, weighted
 from solver_sched.problem.arrays import Bools, Ints
 
@@ -203,10 +204,11 @@ def _clash(node: Bin, s: int, pattern: Ints) -> bool:
 
 
 def pack_by_columns(
-    node: Bin, size: int, count: Ints, limit: Ints, listed: list[Pattern] | None
+    node: Bin, size: int, count: Ints, limit: Ints, listed: list[Pattern] | None, clock: Clock | None = None
 ) -> Packing | Cut | None:
     """Column generation on the number of nodes needed: a packing, or a cut if even a fractional one needs more than
-    `size` (it excludes the counts and holds for all counts up to `limit`), or None: nothing found within the effort.
+    `size` (it excludes the counts and holds for all counts up to `limit`), or None: nothing found within the effort or
+    before the clock was over.
 
     `listed`: all maximal patterns of the shapes counted, if they are few enough to be known; then no pricing is needed.
     """
@@ -219,6 +221,8 @@ def pack_by_columns(
             return Cut(only, 0)
         columns[alone] = None
     for _ in range(MOST_COLUMNS):
+        if clock is not None and clock.over():
+            return None
         duals, _ = _master(list(columns), shapes, count)
         scaled = [0] * len(count)
         top = max(duals) or 1.0

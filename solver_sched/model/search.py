@@ -92,6 +92,7 @@ class Search:
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
+        self.baseline: Plan | None = None
         self.guided: Guided | None = None
         self.owed: list[tuple[str, Terms, int]] = []
 
@@ -125,6 +126,8 @@ class Search:
             effort, most = self._redeem(objective)
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent, tight=self.settled(name))
+        if rank is not None and self.baseline is not None:
+            self._begin_at(self.baseline, objective, rank)
         best = self.value(objective) if self.incumbent is not None else None
         bound = best if best is not None and self.settled(name) else most
         allowance = self._allowance(best_effort)
@@ -402,6 +405,23 @@ class Search:
         plan = plan_of(self)
         fuller = self.fill(problem, self.ledger.rules, plan, rank)
         return fuller.count.sum() > plan.count.sum() and self.adopt(fuller)
+
+    def _begin_at(self, baseline: Plan, objective: Terms, rank: int) -> None:
+        """Start a level from the jobs of this rank and higher that the baseline places, where that is ahead: then no
+        plan that the budget cuts short is below it. Once it breaks a lock, an earlier level is better: it has no say.
+        """
+        before = (self.incumbent, self.packings)
+        best = None if self.incumbent is None else self.value(objective)
+        problem = self.ledger.problem
+        rows = self.ledger.rules.rank[problem.set_job[baseline.pod_set]] <= rank
+        placed = {name: getattr(baseline, name)[rows] for name in ("pod_set", "node", "count")}
+        if not self.adopt(replace(baseline, **placed)):
+            self.baseline = None
+        elif best is None or self.value(objective) > best:
+            if self.after_level is not None:
+                self.after_level()
+            return
+        self.incumbent, self.packings = before
 
     def adopt(self, plan: Plan) -> bool:
         """Make a feasible plan the incumbent: its admissions and places fixed, `own` as it is, the rest completed."""

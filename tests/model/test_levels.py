@@ -166,6 +166,24 @@ def test_every_incumbent_on_the_way_verifies_and_none_is_lost() -> None:
     assert last.plan.placed(problem).tolist() == [2, 2]
 
 
+def test_a_search_that_finds_nothing_is_below_greedy_at_no_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of 4 CPU; 3 at priority 10 and 1 at priority 0: start>=10 is 3 of 4, start>=0 all 4."""
+    pods = tuple(
+        Pod("ns", name, Needs((("cpu", cpu), ("pods", 1))), priority=priority, scheduler="solver-sched")
+        for name, cpu, priority in (("high", 3000, 10), ("low", 1000, 0))
+    )
+    problem, rules = problem_of(Snapshot(nodes=(Node("n", {"cpu": 4000, "pods": 110}),), pods=pods))
+    nothing = Search.Outcome(None, None, 1e9, walled=True)
+    monkeypatch.setattr(Search, "_solve", lambda *_: nothing)
+    told: list[Solution] = []
+    found = solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules), improved=told.append)
+    values = {level.name: level.value for level in found.levels}
+    assert 4 * values["start>=10"] == 3 * values["start>=0"] > 0
+    assert found.plan.count.sum() == 2
+    # whoever stops the search while it looks for start>=0 has the plan that it stands on
+    assert [int(one.plan.count.sum()) for one in told if len(one.levels) == 1] == [1, 2]
+
+
 def test_evaluate_stops_at_the_first_level_that_differs() -> None:
     problem, rules = problem_of(cluster([4000], gang("high", 3000, 1, priority=10), gang("low", 4000, 1)))
     best = solve(problem, rules, EFFORT)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from solver_sched.model.effort import Clock
 from solver_sched.model.packing import (
     Bin,
     Cut,
@@ -172,6 +173,11 @@ def test_ten_nodes_of_8_hold_ten_pods_of_5(listed: bool) -> None:
     assert pack(bins, 10, array((16,))) is None
     assert pack_by_columns(bins, 10, array((16,)), array((16,)), known) == Cut((1000,), 10_000)
     assert pack(bins, 10, array((10,))) is not None
+
+
+def test_no_column_is_looked_for_when_the_time_is_over() -> None:
+    # 16 pods of 5 on ten nodes of 8 have a cut (above), which costs a round.
+    assert pack_by_columns(node(8, 5), 10, array((16,)), array((16,)), None, Clock(-1.0)) is None
 
 
 def test_a_shape_that_fits_no_node_is_cut_at_nothing() -> None:
