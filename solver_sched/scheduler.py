@@ -84,8 +84,8 @@ class Observer(Protocol):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`period`: seconds from the start of one cycle to the earliest start of the next. `time_limit`: of a cycle, None =
-    the policy's. `quota_reason`, see `conditions.Shown`. `dump_dir`: where the snapshot of a cycle goes whose plan was
-    refused, None = nowhere.
+    the policy's. `quota_reason`, see `conditions.Shown`. `dump_dir`: where the snapshot of a cycle goes that failed
+    or whose plan was refused, None = nowhere.
     """
 
     period: float = 1.0

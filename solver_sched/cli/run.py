@@ -108,7 +108,8 @@ def run(
         float, typer.Option(metavar="DURATION", parser=duration, help="For the first lists.")
     ] = "60s",  # type: ignore[assignment]
     dump_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the snapshots of the last cycles whose plan was refused.")
+        Path | None,
+        typer.Option(help="Folder for the snapshots of the last cycles that failed, or whose plan was refused."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, log and serve /plan; write nothing.")] = False,
     log_format: Annotated[str | None, typer.Option(help="json or text.", show_default="text on a terminal")] = None,
@@ -253,11 +254,11 @@ def _inert(context: typer.Context) -> None:
 def _candidate(
     connection: Callable[[int, str], Api], lease: str, namespace: str, durations: Durations, *, elected: bool
 ) -> Leader | Alone:
-    from solver_sched.leader import Alone, Leader
+    from solver_sched.leader import AGENT, Alone, Leader
 
     if not elected:
         return Alone()
-    return Leader(connection(2, "solver-sched/leader-election"), lease, namespace, durations=durations)
+    return Leader(connection(2, AGENT), lease, namespace, durations=durations)
 
 
 def _own_namespace() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -39,6 +40,10 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 CONNECT_SECONDS = 5.0
+NESTED = 11_000
+"""How deep Python may go. An API server takes values nested 10,000 deep (Go's encoding/json), where a definition has no
+schema; a decoder that stops at Python's 1,000 (up to 3.11) loses the whole list that one such object is in.
+"""
 BUSY = (429, 500, 502, 503, 504)
 """Answers after which the same request may be sent again; with `Retry-After` not before that."""
 
@@ -100,6 +105,7 @@ class Api:
     """Safe to use from many threads: they share one pool of at most `connections` kept-alive connections."""
 
     def __init__(self, settings: Configuration, *, connections: int = 32, agent: str = "solver-sched") -> None:
+        sys.setrecursionlimit(max(NESTED, sys.getrecursionlimit()))
         self._settings = settings
         self.seen: Seen | None = None
         self.agent = f"{agent}/{_version()}"

@@ -196,6 +196,21 @@ def test_a_line_may_come_in_any_pieces() -> None:
         told.until(lambda: told.told.said == [("list",), ("put", "a"), ("put", "b")])
 
 
+def test_an_object_nested_as_deeply_as_a_server_lets_it_be_costs_nobody_else() -> None:
+    """Two of 9,900 levels: one in the list, one in a line of the watch; a and b come with them."""
+
+    def deep(name: str, revision: int) -> bytes:
+        meta = json.dumps(pod(name, revision)["metadata"])
+        return f'{{"metadata": {meta}, "spec": {"[" * 9900}{"]" * 9900}}}'.encode()
+
+    items = b",".join([deep("x", 5), json.dumps(pod("a", 6)).encode()])
+    list_of_both = Answer(200, b'{"metadata": {"resourceVersion": "7"}, "items": [' + items + b"]}")
+    line = b'{"type": "ADDED", "object": ' + deep("y", 8) + b"}\n"
+    with story([list_of_both], [watched(line, event("ADDED", pod("b", 9)))]) as told:
+        told.until(lambda: told.told.pods.keys() == {"a", "b", "x", "y"})
+        assert len(told.asked(watching=False)) == 1
+
+
 def test_a_line_that_is_no_event_is_asked_for_again() -> None:
     with story([listed(7)], [watched(b'{"type": 3}\n'), watched(event("ADDED", pod("a", 8)))]) as told:
         told.until(lambda: told.told.said == [("list",), ("put", "a")])
