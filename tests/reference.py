@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor, gcd, lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.tiny import PREEMPT, RECLAIM, Amounts, Cluster, Job, Node, Pods
 
@@ -270,12 +270,12 @@ def parameters(
     ]
 
     # Ranks and ages.
-    rank = {name: (_priority(tiny, tiny.jobs[name]), _step(tiny, tiny.jobs[name], need[name])) for name in jobs}
+    rank = {name: _rank(tiny, name, need[name], running[name]) for name in jobs}
     ranks = sorted(set(rank.values()), reverse=True)
     times = sorted({tiny.jobs[name].created for name in startable}, reverse=True)
     assert len(times) <= 16, "more than 16 creation times: not a tiny cluster"
 
-    def position(of: tuple[int, int]) -> int:
+    def position(of: Rank) -> int:
         return next((i for i, d in enumerate(ranks, 1) if of >= d), len(ranks) + 1)
 
     # Section 8.
@@ -341,7 +341,7 @@ def parameters(
         "unit_queue": [queues.index(tiny.jobs[u.job].queue) + 1 for u in units],
         "unit_rank": unit_position,
         "v_unit": [value(u.request) for u in units],
-        "rank_name": [f"{priority}{('', '+', '++', '-')[step]}" for priority, step in ranks],
+        "rank_name": [f"{d.priority}{'!' if d.ahead else ('', '+', '++', '-')[d.step]}" for d in ranks],
         "contended": [contended[r] for r in resources],
         "ceilings": _shares(tiny),
         "in_share": _shares(tiny) and shared,
@@ -509,10 +509,7 @@ def _evictions(facts: Facts, completed: frozenset[str]) -> Evictions:
 def _may_go(facts: Facts, name: str, member: Member) -> bool:
     tiny, job = facts.tiny, facts.tiny.jobs[name]
     starving = _on(tiny, "gang", "enableJobStarving") or _on(tiny, "priority", "enableJobStarving")
-    # The youngest of its pods tells when a job fell below its minimum.
-    since = max(
-        [job.created, *(job.created if m.pods.started is None else m.pods.started for m in facts.running[name])]
-    )
+    since = _since(job, facts.running[name])
     leaving = any(pods.terminating for pods in job.pods)
     young = facts.need[name] > 0 and (leaving or tiny.now - since < GRACE_SECONDS)
     return starving and member.pods.preemptable and not young
@@ -523,34 +520,51 @@ def _age(tiny: Cluster, job: Job, pods: Pods) -> int:
     return int(2 ** minutes.bit_length())
 
 
-def _step(tiny: Cluster, job: Job, need: int) -> int:
-    """2 = broken, 1 = has waited beyond its limit, 0 = neither."""
+class Rank(NamedTuple):
+    """`ahead`: it broke just now. `step`: 2 = broken, 1 = has waited beyond its limit, 0 = neither, -1 = surplus."""
+
+    ahead: bool
+    priority: int
+    step: int
+
+
+def _rank(tiny: Cluster, name: str, need: int, running: Sequence[Member]) -> Rank:
+    job = tiny.jobs[name]
+    priority = _priority(tiny, job)
     if need and any(p.count for p in job.pods if p.runs or p.succeeded):
-        return 2
-    return int(need > 0 and tiny.now - job.created > MAX_WAIT_SECONDS)
+        leaving = any(pods.terminating for pods in job.pods)
+        ahead = bool(running) and not leaving and tiny.now - _since(job, running) < GRACE_SECONDS
+        return Rank(ahead, priority, 2)
+    return Rank(False, priority, int(need > 0 and tiny.now - job.created > MAX_WAIT_SECONDS))
 
 
-def _holder_ranks(holders: Mapping[str, Holder], pending: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _since(job: Job, running: Sequence[Member]) -> int:
+    """The youngest of its pods tells when a job fell below its minimum."""
+    return max([job.created, *(job.created if m.pods.started is None else m.pods.started for m in running)])
+
+
+def _holder_ranks(holders: Mapping[str, Holder], pending: Iterable[Rank]) -> Iterable[Rank]:
     """A holder stands where broken or aged jobs of its priority do, if there are any."""
-    pending = set(pending)
+    pending = [rank for rank in pending if not rank.ahead]
     for holder in holders.values():
-        yield (holder.priority, max([step for p, step in pending if p == holder.priority], default=0))
+        steps = [rank.step for rank in pending if rank.priority == holder.priority]
+        yield Rank(False, holder.priority, max(steps, default=0))
         if holder.surplus_below:
-            yield (holder.priority, -1)
+            yield Rank(False, holder.priority, -1)
 
 
-def _first_of(priority: int, ranks: Sequence[tuple[int, int]]) -> int:
+def _first_of(priority: int, ranks: Sequence[Rank]) -> int:
     """The first rank of at most this priority."""
-    return next((i for i, (p, _) in enumerate(ranks, 1) if p <= priority), len(ranks) + 1)
+    return next((i for i, d in enumerate(ranks, 1) if not d.ahead and d.priority <= priority), len(ranks) + 1)
 
 
-def _surplus_position(holder: Holder, ranks: Sequence[tuple[int, int]]) -> int:
+def _surplus_position(holder: Holder, ranks: Sequence[Rank]) -> int:
     if holder.surplus_below:
-        return ranks.index((holder.priority, -1)) + 1
+        return ranks.index(Rank(False, holder.priority, -1)) + 1
     return _first_of(holder.priority, ranks)
 
 
-def _unit_position(unit: Unit, holders: Mapping[str, Holder], ranks: Sequence[tuple[int, int]], facts: Facts) -> int:
+def _unit_position(unit: Unit, holders: Mapping[str, Holder], ranks: Sequence[Rank], facts: Facts) -> int:
     if unit.minimum or unit.job not in holders:
         return _first_of(facts.priority(unit.job), ranks)
     return _surplus_position(holders[unit.job], ranks)
@@ -592,7 +606,7 @@ def _room(facts: Facts, evictions: Evictions, unit_position: Sequence[int]) -> d
 def _eviction_data(
     facts: Facts,
     evictions: Evictions,
-    ranks: Sequence[tuple[int, int]],
+    ranks: Sequence[Rank],
     jobs: Sequence[str],
     value: Callable[[Amounts], int],
 ) -> dict[str, Any]:

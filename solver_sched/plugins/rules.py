@@ -195,8 +195,8 @@ class _Ranks(NamedTuple):
 
 
 def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: Ints, equals: bool) -> _Ranks:
-    """Dense ranks, highest first: the first ordering plugin's key, then whether the job is broken, then whether it
-    waited beyond its limit.
+    """Dense ranks, highest first: jobs that broke just now, then the first ordering plugin's key, then whether the job
+    is broken, then whether it waited beyond its limit.
 
     A job that has started waits no more: else what it had to give up would come back to it as growth.
     """
@@ -205,25 +205,29 @@ def _ranks(problem: Problem, policy: Policy, plugins: tuple[Plugin, ...], need: 
     limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, age_limit(policy, plugins))
     aged = (problem.now - problem.job_created > limit) & (problem.job_created > 0) & (need > 0)
     broken = (problem.job_ready > 0) & (need > 0)  # what it runs is of no use before the rest does
-    own = list(zip(key.tolist(), np.where(broken, 2, aged).tolist(), strict=True))
+    first_claim = (broken & problem.job_fresh).tolist()
+    own = list(zip(first_claim, key.tolist(), np.where(broken, 2, aged).tolist(), strict=True))
     holders = problem.victims.priority.tolist() if keys else [0] * len(problem.victims.priority)
     # with victims their priorities are ranks too; what runs above a minimum may stand just below its priority
-    steps = {*own, *((p, 0) for p in holders)}
+    steps = {*own, *((False, p, 0) for p in holders)}
     v = problem.victims
     loose = (~v.broken & (v.running > v.minimum)).tolist()
     if policy.preempts and equals:
-        steps |= {(p, -1) for p, apart in zip(holders, loose, strict=True) if apart}
+        steps |= {(False, p, -1) for p, apart in zip(holders, loose, strict=True) if apart}
     pairs = sorted(steps, reverse=True)
     row = {pair: d for d, pair in enumerate(pairs)}
     unit_key = problem.unit_priority if keys else np.zeros_like(problem.unit_priority)
     # a unit of priority p counts in "at least p" and below: the first rank whose priority is at most p
     first = {
-        p: next((d for d, (k, _) in enumerate(pairs) if k <= p), len(pairs)) for p in {*unit_key.tolist(), *holders}
+        p: next((d for d, (ahead, k, _) in enumerate(pairs) if not ahead and k <= p), len(pairs))
+        for p in {*unit_key.tolist(), *holders}
     }
-    surplus = [row.get((p, -1), first[p]) if apart else first[p] for p, apart in zip(holders, loose, strict=True)]
+    surplus = [
+        row.get((False, p, -1), first[p]) if apart else first[p] for p, apart in zip(holders, loose, strict=True)
+    ]
     return _Ranks(
         rank=np.array([row[pair] for pair in own], np.int64),
-        names=tuple(f"{p}{'-' if a < 0 else '+' * a}" for p, a in pairs),
+        names=tuple(f"{p}!" if ahead else f"{p}{'-' if a < 0 else '+' * a}" for ahead, p, a in pairs),
         unit=np.array([first[p] for p in unit_key.tolist()], np.int64),
         holder=np.array([first[p] for p in holders], np.int64),
         surplus=np.array(surplus, np.int64),

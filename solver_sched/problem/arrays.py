@@ -187,7 +187,8 @@ class Problem:
         job_queue, job_priority, job_min (minMember), job_ready (pods that count already: bound, running, succeeded),
         job_created (s), job_age_limit (s, 0 = none: `sla-waiting-time`).                                All (J,).
         job_held (J, R): what the ready pods of the job hold. job_polite: a pending pod must
-        not preempt; job_promised: a pending pod is nominated to a node. (J,)
+        not preempt; job_promised: a pending pod is nominated to a node; job_fresh: some of it runs,
+        the newest for less than the grace period of broken gangs. (J,)
         role_job, role_min, role_ready (O,): `minTaskMember`, left out where its sum exceeds minMember.
     Queues
         queue_weight (Q,), queue_capability (Q, R) NO_LIMIT = none, queue_deserved (Q, R) -1 = not given,
@@ -230,6 +231,7 @@ class Problem:
     job_held: Ints
     job_polite: Bools
     job_promised: Bools
+    job_fresh: Bools
     role_job: Ints
     role_min: Ints
     role_ready: Ints

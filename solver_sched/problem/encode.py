@@ -44,7 +44,7 @@ def encode(
     `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
     `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
     to make room; else `victims` is empty. `moving`: and give those of it that may be placed again elsewhere a shape.
-    `grace`: seconds after which the rest of a broken gang may go.
+    `grace`: seconds for which a broken gang comes first, and after which the rest of it may go.
     """
     ours = frozenset(snapshot.scheduler_names)
     known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
@@ -142,6 +142,7 @@ def encode(
         job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
         job_polite=np.array([not all(pod.preempts for pod in job.pending) for job in rows], bool),
         job_promised=np.array([any(pod.nominated in known_nodes for pod in job.pending) for job in rows], bool),
+        job_fresh=np.array([job.fresh(snapshot.now, grace) for job in rows], bool),
         role_job=_ints(job_row[job] for job, _ in roles.row),
         role_min=_ints(roles.minimum),
         role_ready=_ints(roles.ready),

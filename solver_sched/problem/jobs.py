@@ -52,6 +52,16 @@ class Job(NamedTuple):
             return self.group.created
         return min((pod.created for pod in self.pending if pod.created), default=now)
 
+    def fresh(self, now: int, grace: int) -> bool:
+        """Whether some of its members are on nodes, none is leaving, and the newest came there less than `grace`
+        seconds ago. One that has no start time yet came just now.
+        """
+        if not self.resident or self.terminating:
+            return False
+        made = self.group.created if self.group is not None else 0
+        came = max(pod.started or (now if pod.phase == "Pending" else pod.created) for pod in self.resident)
+        return now - max(made, came) < grace
+
     def minimum_first(self, needed: int) -> list[Pod]:
         """Running pods with those that make up the minimum in front: the roles' minimums first, then task order."""
         wanted = dict(self.group.min_task_member) if self.group is not None else {}
