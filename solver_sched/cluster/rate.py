@@ -115,16 +115,14 @@ class Lane(Generic[T]):
         with self._lock:
             return self._empty.wait_for(lambda: not (self._ready or self._later or self._running), seconds)
 
-    def stop(self) -> list[T]:
-        """Begin nothing any more; the work that was left."""
+    def stop(self) -> None:
+        """Begin nothing any more."""
         with self._lock:
             self._stopped.set()
-            left = [*self._ready, *((number, item) for _, number, item in self._later)]
             self._ready, self._later = [], []
             self._quiet.set()
             self._wake.notify_all()
             self._empty.notify_all()
-        return [item for _, item in sorted(left, key=lambda entry: entry[0])]
 
     def _start(self) -> None:
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
