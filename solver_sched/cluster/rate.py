@@ -19,8 +19,6 @@ PATIENCE = 2.0
 """Seconds for which one worker of a lane stands back before it sends one request all the same."""
 _FIRST, _LONGEST = 0.05, 5.0
 """Seconds of the first back-off, and of the longest."""
-_ASKED = 60.0
-"""The longest that a server's wish is honoured: what waits keeps room that others could use."""
 
 
 class TokenBucket:
@@ -44,10 +42,10 @@ class TokenBucket:
 
 def backoff(tries: int, least: float | None = None) -> float:
     """Seconds to wait before the next try, after `tries` that failed: doubled each time, jittered by half, never less
-    than `least`, what a server asked for in `Retry-After`, as far as that is within reason.
+    than `least`, what a server asked for in `Retry-After`.
     """
     longest: float = min(_LONGEST, _FIRST * 2 ** min(tries, 16))
-    return max(min(least or 0.0, _ASKED), longest * random.uniform(0.5, 1.5))  # noqa: S311  jitter is no secret
+    return max(least or 0.0, longest * random.uniform(0.5, 1.5))  # noqa: S311  jitter is no secret
 
 
 class Lane(Generic[T]):

@@ -32,9 +32,8 @@ def test_back_off_doubles_up_to_five_seconds_jittered_by_half(tries: int, middle
     assert middle * 0.5 <= min(waits) < max(waits) <= middle * 1.5
 
 
-def test_back_off_is_never_shorter_than_the_server_asks_within_a_minute() -> None:
+def test_back_off_is_never_shorter_than_the_server_asks() -> None:
     assert min(backoff(1, 7.0) for _ in range(50)) == 7.0
-    assert min(backoff(1, 86400.0) for _ in range(50)) == 60.0
 
 
 def test_what_was_begun_comes_before_what_came_later() -> None:
