@@ -134,6 +134,7 @@ class Scheduler:
         """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
         while lead(stop):
             self._last = None  # another one may have led in between
+            self.beat = time.monotonic()
             self._serve(stop)
 
     def _serve(self, stop: threading.Event) -> None:
