@@ -265,6 +265,11 @@ def run(plane: ControlPlane, seed: int, folder: Path) -> Outcome:
         with Proxy(cluster.url, plane.authority, seed=seed, faults=faults) as proxy:
             service = Service(plane, proxy, folder, elects=rng.random() < 0.25)
             service.start()
+            asked_by = time.monotonic() + BOUND
+            while (
+                not arrived(proxy, "") and time.monotonic() < asked_by
+            ):  # on a busy machine a start may outlast a storm
+                time.sleep(0.05)
             try:
                 outcome = storms(seed, rng, cluster, namespace, recorder, proxy, service)
             finally:

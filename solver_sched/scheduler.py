@@ -134,14 +134,15 @@ class Scheduler:
         """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
         while lead(stop):
             self._last = None  # another one may have led in between
+            self.beat = time.monotonic()
             self._serve(stop)
 
     def _serve(self, stop: threading.Event) -> None:
         again = False
         while not stop.is_set() and self._term():
             if self.term not in (0, self._term()) and not self._hands.drain(0.5):
-                # what an earlier term decided may not be sent, and `term` is what tells it apart: it has to end first
-                self.beat = time.monotonic()
+                # What an earlier term decided may not be sent, and `term` is what tells it apart: it has to end first.
+                # No sign of life here: a loop that waits without end is stuck, and better begun anew.
                 continue
             begun = time.monotonic()
             again |= self._policy.refresh() or begun >= self._due

@@ -46,6 +46,8 @@ schema; a decoder that stops at Python's 1,000 (up to 3.11) loses the whole list
 """
 BUSY = (429, 500, 502, 503, 504)
 """Answers after which the same request may be sent again; with `Retry-After` not before that."""
+LONGEST_WISH = 60.0
+"""Seconds of `Retry-After` that are honoured at most: what waits keeps room, or the cache from what happens."""
 
 Seen = Callable[[str, str, float], None]
 """Told after each request: its verb, the answer's code (or "lost", "unsent"), wall seconds."""
@@ -58,7 +60,8 @@ class ApiError(Exception):
 class Refused(ApiError):
     """The server answered with an error: `status` 400 or more and what its `Status` object says.
 
-    `retry_after`: seconds that it asks to wait, None if it does not. `causes`: reasons of `details.causes`.
+    `retry_after`: seconds that it asks to wait, up to LONGEST_WISH; None if it does not. `causes`: reasons of
+    `details.causes`.
     """
 
     def __init__(
@@ -289,10 +292,16 @@ class Stream:
             self._answer.shutdown()
 
 
+class _Retry(Retry):
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        wait = super().get_retry_after(response)
+        return None if wait is None else min(wait, LONGEST_WISH)
+
+
 def _retry(times: int) -> Retry | bool:
     if not times:
         return False
-    return Retry(
+    return _Retry(
         total=times,
         backoff_factor=0.1,
         backoff_jitter=0.1,
@@ -309,7 +318,7 @@ def _refused(status: int, data: bytes, retry_after: str | None) -> Refused:
     except msgspec.MsgspecError:
         said = _Status(message=data[:200].decode(errors="replace").strip())
     causes = tuple(cause.reason for cause in (said.details and said.details.causes) or ())
-    wait = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    wait = min(float(retry_after), LONGEST_WISH) if retry_after and retry_after.isdecimal() else None
     return Refused(status, said.reason or "", said.message or "", wait, causes)
 
 

@@ -3,9 +3,13 @@
 What one group is to start on is asked for pod by pod, those under a budget first: what the budget refuses ends the rest
 before anybody has gone in vain. A refusal is told and planned around, it is not sent again.
 
+The uid alone is a precondition. A resourceVersion would tell nothing of another leader, who leaves running pods as they
+are until he evicts them, and the server looks at it after it has taken the eviction off the budget: a pod whose status
+has changed would use up the budget for two minutes and stay (kubernetes pkg/registry/core/pod/storage/eviction.go).
+
 The condition `DisruptionTarget` is set by the eviction itself, with the reason EvictionByEvictionAPI, over whatever
-stood there (kubernetes pkg/registry/core/pod/storage/eviction.go). Our reason is written after it, while the pod ends:
-before it, it would be overwritten, and would stay on pods that a budget keeps.
+stood there (same file). Our reason is written after it, while the pod ends: before it, it would be overwritten, and
+would stay on pods that a budget keeps.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ PATIENCE = 2.0
 """Seconds for which one worker of a lane stands back before it sends one request all the same."""
 _FIRST, _LONGEST = 0.05, 5.0
 """Seconds of the first back-off, and of the longest."""
-_ASKED = 60.0
-"""The longest that a server's wish is honoured: what waits keeps room that others could use."""
 
 
 class TokenBucket:
@@ -44,10 +42,10 @@ class TokenBucket:
 
 def backoff(tries: int, least: float | None = None) -> float:
     """Seconds to wait before the next try, after `tries` that failed: doubled each time, jittered by half, never less
-    than `least`, what a server asked for in `Retry-After`, as far as that is within reason.
+    than `least`, what a server asked for in `Retry-After`.
     """
     longest: float = min(_LONGEST, _FIRST * 2 ** min(tries, 16))
-    return max(min(least or 0.0, _ASKED), longest * random.uniform(0.5, 1.5))  # noqa: S311  jitter is no secret
+    return max(least or 0.0, longest * random.uniform(0.5, 1.5))  # noqa: S311  jitter is no secret
 
 
 class Lane(Generic[T]):
@@ -115,16 +113,14 @@ class Lane(Generic[T]):
         with self._lock:
             return self._empty.wait_for(lambda: not (self._ready or self._later or self._running), seconds)
 
-    def stop(self) -> list[T]:
-        """Begin nothing any more; the work that was left."""
+    def stop(self) -> None:
+        """Begin nothing any more."""
         with self._lock:
             self._stopped.set()
-            left = [*self._ready, *((number, item) for _, number, item in self._later)]
             self._ready, self._later = [], []
             self._quiet.set()
             self._wake.notify_all()
             self._empty.notify_all()
-        return [item for _, item in sorted(left, key=lambda entry: entry[0])]
 
     def _start(self) -> None:
         threading.Thread(target=self._run, name=self._name, daemon=True).start()

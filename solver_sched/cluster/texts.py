@@ -20,7 +20,7 @@ from solver_sched.cluster.wire import controller
 
 
 class Text(Struct, gc=False):
-    """One object: `text` holds only what is read here, so that equal texts mean that nothing has changed."""
+    """`text`: what is read here; `raw`: all of it, of groups, queues and what cannot be read; `pod`: decoded."""
 
     key: str
     text: bytes

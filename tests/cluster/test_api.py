@@ -116,6 +116,23 @@ def test_what_may_be_asked_again_is(served: tuple[Server, Api]) -> None:
     assert len(server.requests) == 4
 
 
+def test_what_a_server_asks_for_is_honoured_within_reason(
+    served: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day is a minute, here half a second: whether it is told to the caller, or waited for by `get`."""
+    server, api = served
+    day = status(429, "TooManyRequests", Retry_After="86400")
+    server.script = lambda request: day if len(server.requests) <= 2 else None
+    with pytest.raises(Refused) as caught:
+        api.request("GET", WATCH)
+    assert caught.value.retry_after == 60
+    monkeypatch.setattr("solver_sched.cluster.api.LONGEST_WISH", 0.5)
+    server.pod("a")
+    api.get("/api/v1/namespaces/ns/pods/a")
+    _, asked, again = server.requests
+    assert 0.5 <= again.at - asked.at < 60
+
+
 def test_every_request_is_counted_by_its_verb_and_end(served: tuple[Server, Api]) -> None:
     server, api = served
     seen: list[tuple[str, str]] = []

@@ -32,9 +32,8 @@ def test_back_off_doubles_up_to_five_seconds_jittered_by_half(tries: int, middle
     assert middle * 0.5 <= min(waits) < max(waits) <= middle * 1.5
 
 
-def test_back_off_is_never_shorter_than_the_server_asks_within_a_minute() -> None:
+def test_back_off_is_never_shorter_than_the_server_asks() -> None:
     assert min(backoff(1, 7.0) for _ in range(50)) == 7.0
-    assert min(backoff(1, 86400.0) for _ in range(50)) == 60.0
 
 
 def test_what_was_begun_comes_before_what_came_later() -> None:
@@ -79,19 +78,21 @@ def test_the_lane_behind_waits_but_not_for_ever(monkeypatch: pytest.MonkeyPatch)
     assert min(waits) < 0.29
 
 
-def test_stop_gives_back_what_was_left_in_order() -> None:
+def test_nothing_is_begun_after_the_end() -> None:
     gate = threading.Event()
     started = threading.Event()
+    begun: list[str] = []
 
-    def work(_item: str) -> None:
+    def work(item: str) -> None:
+        begun.append(item)
         started.set()
         gate.wait(5)
 
     lane: Lane[str] = Lane("test", work, workers=1, bucket=FREE)
     lane.put("abc")
     assert started.wait(5)
-    assert lane.stop() == ["b", "c"]
+    lane.stop()
     lane.put("d")
     gate.set()
     assert lane.drain(5)
-    assert lane.depth == 0
+    assert (lane.depth, begun) == (0, ["a"])
