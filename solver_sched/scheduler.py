@@ -239,7 +239,8 @@ class Scheduler:
 
     def _carry_out(self, report: CycleReport) -> None:
         """Decisions in the order in which they may be carried out; a gang's binds go together."""
-        pods = {pod.key: pod for pod in report.snapshot.pods}
+        named = {one.pod for one in report.decisions if not isinstance(one, Admit)}
+        pods = {key: pod for pod in report.snapshot.pods if (key := pod.key) in named} if named else {}
         groups = {group.key: group for group in report.snapshot.groups}
         admitted: list[PodGroup] = []
         binds: dict[str, list[Placement]] = {}
@@ -267,6 +268,8 @@ class Scheduler:
         self._hands.evict(evictions)
         ours = frozenset(report.snapshot.scheduler_names)
         for pod in report.snapshot.pods:
+            if pod.nominated is None and not promised:
+                continue
             node = promised.get(pod.key)
             waits = pod.node is None and pod.scheduler in ours and pod.group not in binds and pod.key not in binds
             if node != pod.nominated and (node is not None or waits):

@@ -173,8 +173,8 @@ def _arrivals(rng: np.random.Generator, spec: Spec) -> NDArray[np.int64]:
 
 def _popularity(number: int) -> NDArray[np.float64]:
     """The second is used 0.7 times as much as the first, and so on: some queues ask for more than their share."""
-    weight: NDArray[np.float64] = 0.7 ** np.arange(number)
-    return weight / float(weight.sum())
+    weight = np.power(0.7, np.arange(number), dtype=np.float64)
+    return np.asarray(weight / weight.sum(), np.float64)
 
 
 def _needs(shape: list[int]) -> Needs:
