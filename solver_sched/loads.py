@@ -55,7 +55,7 @@ class NodeScore:
             parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in self._even if alloc[r]]
             if parts:
                 mean = sum(parts) / len(parts)
-                deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+                deviation = math.sqrt(sum([(part - mean) ** 2 for part in parts]) / len(parts))
                 total += self._balanced * int(100.0 - 100.0 * deviation)
         if self._packed:
             full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in self._packed if alloc[r])

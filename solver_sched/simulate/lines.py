@@ -129,7 +129,7 @@ def read(path: Path, first: int | None = None) -> Trace:
 def _new(
     known: dict[str, object] | dict[str, Node] | dict[str, Queue] | dict[str, Job], name: str, value: object
 ) -> None:
-    if not name.strip("/"):
+    if not name.rpartition("/")[2]:
         raise InputError("is empty: a name is needed", field="name")
     if name in known:
         raise InputError(f"{name} is given twice: the first one is used", field="name")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from tests.simulate.traces import job, needs, node, trace, traces
 class Watched(EmbeddedCluster):
     """Looks at everything that happens."""
 
-    all: list[Watched] = []
+    all: ClassVar[list[Watched]] = []
 
     def __init__(self, given: Trace) -> None:
         super().__init__(given)
@@ -167,8 +167,13 @@ def test_what_can_never_start_is_left_and_ends_no_replay() -> None:
     assert whole
     assert found["summary"]["jobs"] == {"ended": 1, "failed": 0, "left": 1}
     assert found["jobs"][0] == {
-        **{"name": "ns/huge", "queue": "default", "pods": 1, "submitted": 0},
-        **{"started": None, "ended": None, "evictions": 0},
+        "name": "ns/huge",
+        "queue": "default",
+        "pods": 1,
+        "submitted": 0,
+        "started": None,
+        "ended": None,
+        "evictions": 0,
     }
 
 
@@ -176,9 +181,7 @@ def test_higher_priority_takes_the_room_where_the_policy_lets_it() -> None:
     """low runs from 0; high comes at 100 and is let in at 120: low's two pods go, 2 x 120 s of work are lost, and
     its successors wait until high is done.
     """
-    given_trace = trace(
-        job("low", 4, 1000), job("high", 4, 300, at=100, priority=100), nodes=(node("n1"),)
-    )
+    given_trace = trace(job("low", 4, 1000), job("high", 4, 300, at=100, priority=100), nodes=(node("n1"),))
     found, _ = replay(given_trace, Run("greedy", "preempting"))
     low, high = found["jobs"]
     assert found["summary"]["evictions"] == low["evictions"] == 4

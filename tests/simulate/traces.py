@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from solver_sched.cluster.objects import Needs, Node, Queue
-from solver_sched.simulate.trace import Job, NodeEvent, Pods, Trace
+from solver_sched.simulate.trace import Happening, Job, NodeEvent, Pods, Trace
 
 
 def needs(**request: int) -> Needs:
@@ -28,7 +28,9 @@ def job(name: str, pods: int = 1, runs: int = 100, at: int = 0, least: int | Non
     return Job("ns", name, (Pods(pods, asked),), at, runs, pods if least is None else least, **what)  # type: ignore[arg-type]
 
 
-def trace(*jobs: Job, nodes: tuple[Node, ...] | None = None, events: tuple[NodeEvent, ...] = (), **weights: int) -> Trace:
+def trace(
+    *jobs: Job, nodes: tuple[Node, ...] | None = None, events: tuple[NodeEvent, ...] = (), **weights: int
+) -> Trace:
     queues = tuple(Queue(name, weight) for name, weight in sorted((weights or {"default": 1}).items()))
     some = (node("n1"), node("n2")) if nodes is None else nodes
     return Trace("by hand", some, queues, tuple(sorted(jobs, key=lambda one: one.submitted)), events)
@@ -38,11 +40,15 @@ SHAPES = [ONE, needs(cpu=2000), needs(cpu=3000, memory=2**30), needs(cpu=1000, g
 GIVEN: Mapping[str, int] = {"memory": 4 * 2**30}
 
 
+HAPPENINGS: tuple[Happening, ...] = ("drain", "loss", "return")
+
+
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     """2 to 4 nodes, up to 8 jobs in an hour, some larger than the cluster; failures, deadlines, drains, losses."""
     nodes = tuple(
-        node(f"n{n}", draw(st.integers(2, 6)), **GIVEN, gpu=draw(st.integers(0, 2))) for n in range(draw(st.integers(2, 4)))
+        node(f"n{n}", draw(st.integers(2, 6)), **GIVEN, gpu=draw(st.integers(0, 2)))
+        for n in range(draw(st.integers(2, 4)))
     )
     jobs = []
     for number in range(draw(st.integers(1, 8))):
@@ -64,7 +70,7 @@ def traces(draw: st.DrawFn) -> Trace:
             )
         )
     events = [
-        NodeEvent(draw(st.integers(0, 4000)), draw(st.sampled_from(nodes)).name, what)
-        for what in draw(st.lists(st.sampled_from(("drain", "loss", "return")), max_size=4))
+        NodeEvent(draw(st.integers(0, 4000)), draw(st.sampled_from(nodes)).name, draw(st.sampled_from(HAPPENINGS)))
+        for _ in range(draw(st.integers(0, 4)))
     ]
     return trace(*jobs, nodes=nodes, events=tuple(sorted(events, key=lambda event: event.at)), a=1, b=2)
