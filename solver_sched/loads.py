@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,34 +34,52 @@ class NodeScore:
         self.request: list[int] = request
         self.asked = [(r, amount) for r, amount in enumerate(request) if amount]
         self.static: list[int] = w.static[shape].tolist()
-        self._least, self._most, self._balanced = w.least, w.most, w.balanced
-        self._basic = [r for r, name in enumerate(problem.resources) if name in BASIC]
-        self._even = [r for r, name in enumerate(problem.resources) if name in BALANCED]
+        basic = tuple(r for r, name in enumerate(problem.resources) if name in BASIC)
+        even = tuple(r for r, name in enumerate(problem.resources) if name in BALANCED)
         shares = w.binpack_shares.tolist()
-        self._packed = [(r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0]
-        self._binpack, self._share_sum = w.binpack, sum(share for _, share in self._packed)
+        packed = tuple((r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0)
+        self._terms = _Terms(tuple(request), w.least, w.most, basic, w.balanced, even, w.binpack, packed)
 
-    def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
-        """`alloc`, `used` (R,) of the node, `used` without the pod. Loop and not arrays: one node changes at a time."""
-        request, total = self.request, 0
-        if self._least or self._most:
-            least = most = 0
-            for r in self._basic:
-                if alloc[r]:
-                    full = 100 * (used[r] + request[r])
-                    least += max(0, (100 * alloc[r] - full) // alloc[r])
-                    most += min(100, full // alloc[r])
-            total += self._least * (least // len(self._basic)) + self._most * (most // len(self._basic))
-        if self._balanced:
-            parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in self._even if alloc[r]]
-            if parts:
-                mean = sum(parts) / len(parts)
-                deviation = math.sqrt(sum([(part - mean) ** 2 for part in parts]) / len(parts))
-                total += self._balanced * int(100.0 - 100.0 * deviation)
-        if self._packed:
-            full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in self._packed if alloc[r])
-            total += self._binpack * full // self._share_sum
-        return total
+    def of(self, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
+        """`alloc`, `used` (R,) of the node, `used` without the pod."""
+        return _score(self._terms, alloc, used)
+
+
+class _Terms(NamedTuple):
+    """The request of a pod; weights of the terms, and the resources that each reads; `packed`: with their shares."""
+
+    request: tuple[int, ...]
+    least: int
+    most: int
+    basic: tuple[int, ...]
+    balanced: int
+    even: tuple[int, ...]
+    binpack: int
+    packed: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=1 << 15)
+def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
+    """Loop and not arrays: one node changes at a time. Kept, as most nodes stay as they were from cycle to cycle."""
+    request, total = terms.request, 0
+    if terms.least or terms.most:
+        least = most = 0
+        for r in terms.basic:
+            if alloc[r]:
+                full = 100 * (used[r] + request[r])
+                least += max(0, (100 * alloc[r] - full) // alloc[r])
+                most += min(100, full // alloc[r])
+        total += terms.least * (least // len(terms.basic)) + terms.most * (most // len(terms.basic))
+    if terms.balanced:
+        parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in terms.even if alloc[r]]
+        if parts:
+            mean = sum(parts) / len(parts)
+            deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+            total += terms.balanced * int(100.0 - 100.0 * deviation)
+    if terms.packed:
+        full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in terms.packed if alloc[r])
+        total += terms.binpack * full // sum(share for _, share in terms.packed)
+    return total
 
 
 FEW = 16
@@ -204,7 +223,7 @@ def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:
     for s in np.flatnonzero(on_nodes.any(axis=1)).tolist():
         scorer = NodeScore(problem, rules, s)
         for n in np.flatnonzero(on_nodes[s]).tolist():
-            one = scorer.of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
+            one = scorer.of(tuple(problem.node_alloc[n].tolist()), tuple((used[n] - problem.request[s]).tolist()))
             total += int(on_nodes[s, n]) * (scorer.static[problem.node_kind[n]] + one)
             if problem.node_releasing.any():
                 fit = [int(on_nodes[s, n]), *(int(idle[n, r]) // amount for r, amount in scorer.asked)]
