@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 import yaml
@@ -134,6 +136,29 @@ def test_dask_is_asked_for_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "distributed", None)
     line = refused("simulate", "--generate", SMALL, "--dask", "tcp://nobody:1")
     assert line == "dask.distributed is not installed: pip install 'solver-sched[dask]'"
+
+
+def test_a_dask_cluster_is_used_through_its_executor(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """`Client(ADDRESS)` and its `get_executor()`, as dask.distributed has them; threads stand in for its workers."""
+    asked: list[str] = []
+
+    class Client:
+        def __init__(self, address: str) -> None:
+            asked.append(address)
+            self.pool = ThreadPoolExecutor(1)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.pool.shutdown()
+
+        def get_executor(self) -> ThreadPoolExecutor:
+            return self.pool
+
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
+    found = document("--trace", given, "--solvers", "greedy", "--dask", "tcp://there:8786")
+    assert (asked, len(found["runs"])) == (["tcp://there:8786"], 1)
 
 
 def test_ctrl_c_prints_what_there_is_and_exits_with_130(tmp_path: Path) -> None:
