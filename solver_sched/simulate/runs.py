@@ -107,14 +107,18 @@ def _elsewhere(
         folder = Path(name)
         futures = [executor.submit(carried_out, task, name, number) for number, task in enumerate(tasks)]
         left: set[Future[Result]] = set(futures)
-        while left:
-            left = wait(left, LOOK_SECONDS).not_done
-            for number in range(len(tasks)):
-                with suppress(OSError, msgspec.DecodeError):  # not there yet, or half written
-                    told(number, msgspec.json.decode((folder / str(number)).read_bytes(), type=Told))
-            if left and stopped():
-                (folder / STOP).touch()
-                left = {future for future in left if not future.cancel()}
+        try:
+            while left:
+                left = wait(left, LOOK_SECONDS).not_done
+                for number in range(len(tasks)):
+                    with suppress(OSError, msgspec.DecodeError):  # not there yet, or half written
+                        told(number, msgspec.json.decode((folder / str(number)).read_bytes(), type=Told))
+                if left and stopped():
+                    (folder / STOP).touch()
+                    left = {future for future in left if not future.cancel()}
+        finally:
+            for future in left:
+                future.cancel()
         return [_result(future) for future in futures]
 
 
@@ -129,17 +133,20 @@ def _result(future: Future[Result]) -> Result | None:
 
 
 def carried_out(task: Task, folder: str, number: int) -> Result:
-    """One task, in whatever process. `folder`: where this run, `number`, says how far it is."""
+    """One task, in whatever process. `folder`: where this run, `number`, says how far it is; once it is gone, nobody
+    waits for the result any more.
+    """
     where, seen = Path(folder), 0.0
+    there = where.exists()
 
     def goes_on(so_far: Told) -> bool:
         nonlocal seen
         now = time.monotonic()
-        if now - seen < LOOK_SECONDS:
+        if not there or now - seen < LOOK_SECONDS:
             return True
         seen = now
         with suppress(OSError):
             (where / str(number)).write_bytes(msgspec.json.encode(so_far))
-        return not (where / STOP).exists()
+        return where.exists() and not (where / STOP).exists()
 
     return replay(task.trace, task.run, period=task.period, budget=task.budget, goes_on=goes_on)
