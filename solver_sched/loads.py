@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -153,14 +154,15 @@ class Loads:
 
     def move(self, shape: int, node: int, pods: int) -> None:
         """Place (or take back, pods < 0) pods of a shape on a node."""
-        self.take(node, [pods * a for a in self._scorer(shape).request])
+        request = self._scorer(shape).request
+        self.take(node, request if pods == 1 else [pods * amount for amount in request])
         if self._coupled:
             self.placed[shape, node] += pods
 
     def take(self, node: int, amounts: Sequence[int]) -> None:
         """Room of a node that is used from now on; negative = is free."""
         kind, alloc, used, freed = self._states[self.state[node]]
-        after = tuple(u + a for u, a in zip(used, amounts, strict=True))
+        after = tuple(map(add, used, amounts))
         self.state[node] = self._state_row((kind, alloc, after, freed))
         self._log.append(node)
 

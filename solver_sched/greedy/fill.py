@@ -78,6 +78,7 @@ class Greedy:
         self.new = np.zeros_like(problem.queue_used)
         self.held = rules.start_value.tolist()
         self.contended = rules.contended.tolist()
+        self.ceilings = [one for one in rules.ceilings if (one.room < NO_LIMIT).any() or one.guarantee.any()]
         self.sets: dict[int, list[int]] = defaultdict(list)
         for t, j in enumerate(problem.set_job.tolist()):
             self.sets[j].append(t)
@@ -149,8 +150,10 @@ class Greedy:
 
     def _allowed(self, q: int, shape: int) -> bool:
         """Ceilings of the queue with one more pod (C7, C8)."""
+        if not self.ceilings:
+            return True
         p, request = self.problem, self.problem.request[shape]
-        for ceiling in self.rules.ceilings:
+        for ceiling in self.ceilings:
             limited = (request > 0) & (ceiling.room[q] < NO_LIMIT)
             if limited.any():
                 # what has gone makes room, once the queue is back below its ceiling
