@@ -41,9 +41,9 @@ class NodeScore:
         packed = tuple((r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0)
         self._terms = _Terms(tuple(request), w.least, w.most, basic, w.balanced, even, w.binpack, packed)
 
-    def of(self, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
+    def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
         """`alloc`, `used` (R,) of the node, `used` without the pod."""
-        return _score(self._terms, alloc, used)
+        return _score(self._terms, tuple(alloc), tuple(used))
 
 
 class _Terms(NamedTuple):
@@ -225,7 +225,7 @@ def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:
     for s in np.flatnonzero(on_nodes.any(axis=1)).tolist():
         scorer = NodeScore(problem, rules, s)
         for n in np.flatnonzero(on_nodes[s]).tolist():
-            one = scorer.of(tuple(problem.node_alloc[n].tolist()), tuple((used[n] - problem.request[s]).tolist()))
+            one = scorer.of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
             total += int(on_nodes[s, n]) * (scorer.static[problem.node_kind[n]] + one)
             if problem.node_releasing.any():
                 fit = [int(on_nodes[s, n]), *(int(idle[n, r]) // amount for r, amount in scorer.asked)]
