@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked, touched
+from solver_sched.problem.vectors import distinct
 
 State = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Kind, allocatable, used, and what of the rest is still being freed."""
@@ -32,37 +35,56 @@ class NodeScore:
         self.request: list[int] = request
         self.asked = [(r, amount) for r, amount in enumerate(request) if amount]
         self.static: list[int] = w.static[shape].tolist()
-        self._least, self._most, self._balanced = w.least, w.most, w.balanced
-        self._basic = [r for r, name in enumerate(problem.resources) if name in BASIC]
-        self._even = [r for r, name in enumerate(problem.resources) if name in BALANCED]
+        basic = tuple(r for r, name in enumerate(problem.resources) if name in BASIC)
+        even = tuple(r for r, name in enumerate(problem.resources) if name in BALANCED)
         shares = w.binpack_shares.tolist()
-        self._packed = [(r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0]
-        self._binpack, self._share_sum = w.binpack, sum(share for _, share in self._packed)
+        packed = tuple((r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0)
+        self._terms = _Terms(tuple(request), w.least, w.most, basic, w.balanced, even, w.binpack, packed)
 
     def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
-        """`alloc`, `used` (R,) of the node, `used` without the pod. Loop and not arrays: one node changes at a time."""
-        request, total = self.request, 0
-        if self._least or self._most:
-            least = most = 0
-            for r in self._basic:
-                if alloc[r]:
-                    full = 100 * (used[r] + request[r])
-                    least += max(0, (100 * alloc[r] - full) // alloc[r])
-                    most += min(100, full // alloc[r])
-            total += self._least * (least // len(self._basic)) + self._most * (most // len(self._basic))
-        if self._balanced:
-            parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in self._even if alloc[r]]
-            if parts:
-                mean = sum(parts) / len(parts)
-                deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
-                total += self._balanced * int(100.0 - 100.0 * deviation)
-        if self._packed:
-            full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in self._packed if alloc[r])
-            total += self._binpack * full // self._share_sum
-        return total
+        """`alloc`, `used` (R,) of the node, `used` without the pod."""
+        return _score(self._terms, tuple(alloc), tuple(used))
 
 
-UNKNOWN = -2
+class _Terms(NamedTuple):
+    """The request of a pod; weights of the terms, and the resources that each reads; `packed`: with their shares."""
+
+    request: tuple[int, ...]
+    least: int
+    most: int
+    basic: tuple[int, ...]
+    balanced: int
+    even: tuple[int, ...]
+    binpack: int
+    packed: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=1 << 15)
+def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
+    """Loop and not arrays: one node changes at a time. Kept, as most nodes stay as they were from cycle to cycle."""
+    request, total = terms.request, 0
+    if terms.least or terms.most:
+        least = most = 0
+        for r in terms.basic:
+            if alloc[r]:
+                full = 100 * (used[r] + request[r])
+                least += max(0, (100 * alloc[r] - full) // alloc[r])
+                most += min(100, full // alloc[r])
+        total += terms.least * (least // len(terms.basic)) + terms.most * (most // len(terms.basic))
+    if terms.balanced:
+        parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in terms.even if alloc[r]]
+        if parts:
+            mean = sum(parts) / len(parts)
+            deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+            total += terms.balanced * int(100.0 - 100.0 * deviation)
+    if terms.packed:
+        full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in terms.packed if alloc[r])
+        total += terms.binpack * full // sum(share for _, share in terms.packed)
+    return total
+
+
+FEW = 16
+"""Nodes that are looked at one by one rather than as arrays."""
 NO_ROOM = -1
 IDLE = 2**40
 """What idle room scores above room that is still being freed: a pod that can be bound now does not wait for a better
@@ -82,16 +104,16 @@ class Loads:
         self.problem, self.rules = problem, rules
         self._states: list[State] = []
         self._row: dict[State, int] = {}
-        alloc = list(map(tuple, problem.node_alloc.tolist()))
-        used = list(map(tuple, (problem.node_alloc - problem.node_free).tolist()))
+        alloc, used = problem.node_alloc, problem.node_alloc - problem.node_free
         self._waits = bool(problem.node_releasing.any())
-        freed = list(map(tuple, problem.node_releasing.tolist()))
-        kinds = problem.node_kind.tolist()
-        rows = [self._state_row(state) for state in zip(kinds, alloc, used, freed, strict=True)]
-        self.state = np.array(rows, np.int64)
+        freed = problem.node_releasing
+        first, self.state = distinct(np.column_stack([problem.node_kind, alloc, used, freed]))
+        for n in first.tolist():
+            kind = int(problem.node_kind[n])
+            self._state_row((kind, tuple(alloc[n].tolist()), tuple(used[n].tolist()), tuple(freed[n].tolist())))
         self._log: list[int] = []
         self._view: dict[int, tuple[int, Ints]] = {}
-        self._known: dict[int, Ints] = {}
+        self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._score: dict[int, NodeScore] = {}
         self._coupled: dict[int, list[DomainRule]] = defaultdict(list)
         for rule in rules.domain_rules:
@@ -132,14 +154,15 @@ class Loads:
 
     def move(self, shape: int, node: int, pods: int) -> None:
         """Place (or take back, pods < 0) pods of a shape on a node."""
-        self.take(node, [pods * a for a in self._scorer(shape).request])
+        request = self._scorer(shape).request
+        self.take(node, request if pods == 1 else [pods * amount for amount in request])
         if self._coupled:
             self.placed[shape, node] += pods
 
     def take(self, node: int, amounts: Sequence[int]) -> None:
         """Room of a node that is used from now on; negative = is free."""
         kind, alloc, used, freed = self._states[self.state[node]]
-        after = tuple(u + a for u, a in zip(used, amounts, strict=True))
+        after = tuple(map(add, used, amounts))
         self.state[node] = self._state_row((kind, alloc, after, freed))
         self._log.append(node)
 
@@ -159,21 +182,24 @@ class Loads:
         seen, score = self._view.get(shape, (-1, np.zeros(0, np.int64)))
         if seen == len(self._log):
             return score
-        if seen < 0:
-            nodes, score = np.arange(len(self.state)), np.full(len(self.state), NO_ROOM, np.int64)
+        known, fresh = self._known[shape], self._log[seen:]
+        if seen >= 0 and len(fresh) <= FEW:
+            for node in fresh:
+                score[node] = self._of_state(known, shape, int(self.state[node]))
         else:
-            nodes = np.array(self._log[seen:], np.int64)
-        known = self._known.get(shape, np.zeros(0, np.int64))
-        if len(known) < len(self._states):
-            known = np.concatenate([known, np.full(len(self._states), UNKNOWN, np.int64)])
-            self._known[shape] = known
-        states = self.state[nodes]
-        values = known[states]
-        for row in set(states[values == UNKNOWN].tolist()):
-            known[row] = self._one(shape, row)
-        score[nodes] = known[states]
+            nodes = np.array(fresh, np.int64) if seen >= 0 else np.arange(len(self.state))
+            rows, inverse = np.unique(self.state[nodes], return_inverse=True)
+            values = [self._of_state(known, shape, row) for row in rows.tolist()]
+            score = score if seen >= 0 else np.full(len(self.state), NO_ROOM, np.int64)
+            score[nodes] = np.array(values, np.int64)[inverse.reshape(-1)]
         self._view[shape] = (len(self._log), score)
         return score
+
+    def _of_state(self, known: dict[int, int], shape: int, row: int) -> int:
+        value = known.get(row)
+        if value is None:
+            value = known[row] = self._one(shape, row)
+        return value
 
     def _one(self, shape: int, row: int) -> int:
         """Score of one state."""

@@ -6,6 +6,7 @@ whatever ends in time, or fits beside it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from solver_sched.cluster.objects import Pod
 from solver_sched.greedy import start
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import ATTACH_PREFIX, RESERVED_PREFIX, Bools, Index, Ints, Plan, Problem
+from solver_sched.problem.domain_rules import touched
 from solver_sched.problem.reservations import Reservation
 from solver_sched.problem.runtimes import NEVER, RunTimes
 from solver_sched.problem.vectors import requests
@@ -82,6 +84,9 @@ class _Calendar:
         queues = _queues_of(snapshot, index, running)
         self.queue = np.concatenate([np.array(queues, np.int64), problem.job_queue[problem.set_job[t]]])
         self.job = np.concatenate([np.full(len(running), -1, np.int64), problem.set_job[t]])
+        self._sets: dict[int, list[int]] = defaultdict(list)
+        for number, job in enumerate(problem.set_job.tolist()):
+            self._sets[job].append(number)
         self.kept = np.zeros_like(problem.node_free)
         self.kept_of = np.zeros_like(problem.queue_used)
         self.ask = np.zeros_like(problem.job_held)
@@ -102,18 +107,17 @@ class _Calendar:
         found = self._fit(j, there, now)
         if found is not None:
             return self._made(j, ahead, there, now, found) if promised else None
-        found = self._fit(j, there, times[-1]) if times else None
-        if found is None:
+        if not times or not self._fits(j, there, times[-1]):
             return None
         low, high = 0, len(times) - 1
         while low < high:
             middle = (low + high) // 2
-            earlier = self._fit(j, there, times[middle])
-            if earlier is None:
-                low = middle + 1
+            if self._fits(j, there, times[middle]):
+                high = middle
             else:
-                high, found = middle, earlier
-        return self._made(j, ahead, there, times[high], found)
+                low = middle + 1
+        found = self._fit(j, there, times[high])
+        return None if found is None else self._made(j, ahead, there, times[high], found)
 
     def _ahead(self, j: int) -> Bools:
         """(J,) jobs that come before `j`: room that they may use is not kept for it."""
@@ -144,14 +148,47 @@ class _Calendar:
 
     def _fit(self, j: int, there: Bools, t: int) -> Plan | None:
         """The minimum of the job on the nodes as they are at time `t`; None if it fits not, or not into its share."""
-        deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
-        if self.rules.shared and deserved is not None:
-            stays = there & (self.end > t) & (self.queue == q)
-            use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]
-            if ((use > deserved[q]) & self.rules.contended & (self.ask[j] > 0)).any():
-                return None
-        plan = start(replace(self.problem, node_free=self._room(there, t)), self.rules, j)
+        if not self._in_share(j, there, t):
+            return None
+        room = self._room(there, t)
+        if self._most(j, room) < self.rules.need[j]:
+            return None
+        plan = start(replace(self.problem, node_free=room), self.rules, j)
         return plan if len(plan.count) else None
+
+    def _fits(self, j: int, there: Bools, t: int) -> bool:
+        """Whether there is such a plan. Pods of one shape that no rule couples are only counted: what else may keep
+        them out, ceilings, does so at any time.
+        """
+        if self._counted(j):
+            return self._in_share(j, there, t) and self._most(j, self._room(there, t)) >= int(self.rules.need[j])
+        return self._fit(j, there, t) is not None
+
+    def _in_share(self, j: int, there: Bools, t: int) -> bool:
+        deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
+        if not self.rules.shared or deserved is None:
+            return True
+        stays = there & (self.end > t) & (self.queue == q)
+        use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]
+        return not ((use > deserved[q]) & self.rules.contended & (self.ask[j] > 0)).any()
+
+    def _counted(self, j: int) -> bool:
+        """Whether the job's minimum fits exactly where enough of its pods fit, each node looked at alone."""
+        p = self.problem
+        (first, *others) = self._sets[j]
+        coupled = any(int(p.set_shape[first]) in touched(rule).tolist() for rule in self.rules.domain_rules)
+        return not others and not coupled and p.set_role[first] < 0
+
+    def _most(self, j: int, room: Ints) -> int:
+        """At most so many pods of the job fit: as if no two of its sets met on a node."""
+        p, possible = self.problem, 0
+        for t in self._sets[j]:
+            shape = int(p.set_shape[t])
+            asked = np.flatnonzero(p.request[shape])
+            fits = (room[:, asked] // p.request[shape][asked]).min(axis=1, initial=2**31).clip(min=0)
+            fits[self.rules.forbidden[shape, p.node_kind]] = 0
+            possible += min(int(p.set_count[t]), int(fits.sum()))
+        return possible
 
     def _made(self, j: int, ahead: Bools, there: Bools, t: int, plan: Plan) -> Reservation:
         p, index = self.problem, self.index

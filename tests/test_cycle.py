@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from solver_sched.actions.decide import Bind
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
-from solver_sched.model.effort import LevelResult, Solution
+from solver_sched.model.effort import Effort, LevelResult, Solution
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.policy import load_policy
@@ -213,3 +214,19 @@ def test_where_time_is_over_before_room_was_looked_for_greedy_says_who_gives_way
     assert report.plan.out.sum() > 0
     assert report.levels == ()
     assert report.as_dict()["certificate"] == {"status": "greedy", "gap": None, "winner": "greedy"}
+
+
+@pytest.mark.parametrize("walled", [True, False])
+def test_a_replay_has_a_budget_that_no_clock_cuts_short(monkeypatch: pytest.MonkeyPatch, walled: bool) -> None:
+    """What encoding and greedy have taken comes off the solver's seconds, unless wall time is to change nothing."""
+    given: list[Effort] = []
+
+    def solve(problem: Problem, rules: Rules, effort: Effort, *_: Any, **__: Any) -> tuple[None, str]:
+        given.append(effort)
+        return None, ""
+
+    monkeypatch.setattr(cycle, "solve_apart", solve)
+    run_cycle(greedy_trap(), POLICY, Budget(2.0, apart=False, walled=walled))
+    (effort,) = given
+    assert (effort.seconds < 2.0) == walled == (effort.clock().seconds < math.inf)
+    assert effort.clock().over(0.5) is False

@@ -169,16 +169,18 @@ def _pods_of_groups(snapshot: Snapshot) -> dict[str, _Members]:
     """By group key. Equal needs are one object and are summed once."""
     ours = frozenset(snapshot.scheduler_names)
     out: dict[str, _Members] = defaultdict(_Members)
-    counted: Counter[tuple[str, str, int]] = Counter()
     needs: dict[int, Needs] = {}
+    states: list[tuple[str, str, int]] = []
     for pod in snapshot.pods:
-        if pod.group is None:
+        group, asked = pod.group, pod.needs
+        if group is None:
             continue
         if pod.scheduler not in ours:
-            out[pod.group].others = True
+            out[group].others = True
         elif pod.phase != "Failed" and not pod.terminating:
-            counted[pod.group, _state(pod), id(pod.needs)] += 1
-            needs[id(pod.needs)] = pod.needs
+            states.append((group, _state(pod), id(asked)))
+            needs[id(asked)] = asked
+    counted = Counter(states)
     for (key, state, row), count in counted.items():
         members = out[key]
         sums = [getattr(members, state)] + ([members.present] if state in ("held", "ready") else [])

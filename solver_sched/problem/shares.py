@@ -6,13 +6,14 @@ formulation.md, section 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
+from solver_sched.problem.vectors import distinct
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,7 +60,8 @@ def _shape_room(problem: Problem, forbidden: Bools, domain_rules: Sequence[Domai
     if not len(problem.node_alloc):
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
-    kinds, size = np.unique(key, axis=0, return_counts=True)
+    first, alike = distinct(key)
+    kinds, size = key[first], np.bincount(alike)
     single = {int(s) for rule in domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
     for s, request in enumerate(problem.request):
         asked = request > 0
@@ -88,23 +90,34 @@ def waiting_for_backfill(problem: Problem, backfill: bool) -> Ints:
 def water_fill(avail: int, weight: list[int], floor: list[int], cap: list[int]) -> list[int]:
     """Weighted max-min shares: everybody at max(floor, min(cap, weight x level)), level as high as `avail` allows.
 
-    Rounded down. Exact: the level is found between breakpoints with rationals, no rounds to converge.
+    Rounded down. Exact: the level is found between breakpoints, in whole parts of the weights' common multiple.
     """
     cap = [max(f, c) for f, c in zip(floor, cap, strict=True)]
+    full = [c if w > 0 else f for w, f, c in zip(weight, floor, cap, strict=True)]
+    if sum(full) <= avail:
+        return full  # nearly always: few resources are contended
+    unit = math.lcm(*(w for w in weight if w > 0))
 
-    def at(level: Fraction) -> list[Fraction]:
-        return [max(Fraction(f), min(Fraction(c), w * level)) for w, f, c in zip(weight, floor, cap, strict=True)]
+    def at(level: int) -> list[int]:
+        """Shares times `unit` at a level that is given in parts of 1 / unit."""
+        return [max(unit * f, min(unit * c, w * level)) for w, f, c in zip(weight, floor, cap, strict=True)]
 
-    points = sorted({Fraction(x, w) for w, f, c in zip(weight, floor, cap, strict=True) if w > 0 for x in (f, c)})
-    low = Fraction(0)
+    points = sorted({x * (unit // w) for w, f, c in zip(weight, floor, cap, strict=True) if w > 0 for x in (f, c)})
+    low = 0
     for point in points:
-        if sum(at(point)) > avail:
-            slope = sum(w for w, f, c in zip(weight, floor, cap, strict=True) if w * low >= f and w * low < c)
-            rest = avail - sum(at(low), Fraction(0))
-            level = low + rest / slope if slope and rest > 0 else low
-            return [int(x) for x in at(level)]
+        if sum(at(point)) > unit * avail:
+            flat = [w * low < unit * f or w * low >= unit * c for w, f, c in zip(weight, floor, cap, strict=True)]
+            slope = sum(w for w, still in zip(weight, flat, strict=True) if not still)
+            rest = unit * avail - sum(at(low))
+            if not slope or rest <= 0:
+                break
+            # the level is low + rest / slope
+            return [
+                max(f, min(c, w * (low * slope + rest) // (slope * unit)))
+                for w, f, c in zip(weight, floor, cap, strict=True)
+            ]
         low = point
-    return [int(x) for x in at(low)]
+    return [x // unit for x in at(low)]
 
 
 def proportional(problem: Problem, wanted: Demand) -> Ints:

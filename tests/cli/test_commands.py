@@ -21,7 +21,7 @@ from solver_sched.errors import InputError
 from solver_sched.snapshot import InputProblem, Snapshot
 
 COMMANDS = [
-    *("", "plan", "explain", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate"),
+    *("", "plan", "explain", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate", "simulate"),
     *("policy", "policy check", "policy list", "policy show"),
 ]
 PROBLEM = InputProblem("a.yaml", "Pod ml/x", "spec.containers", "is missing")
