@@ -224,8 +224,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def family(level: str) -> str:
-    """A level without its priority: `start>=2000` -> `start`."""
-    return level.partition(">")[0]
+    """A level without its priority and depth: `in-share.deficit[2]>=2000` -> `in-share.deficit`."""
+    return level.partition(">")[0].partition("[")[0]
 
 
 def summary(name: str, rows: Sequence[Json]) -> list[str]:
@@ -279,27 +279,21 @@ def report(generated: Mapping[str, Sequence[Json]], recorded: Mapping[str, Json]
     yield f"Method: the head of [quality.py](quality.py). {LIMIT:.0f} processor s a cycle. `a -> b`: greedy's, ours."
     yield "Every plan was verified, and none returned is below greedy's in the first level that differs.\n"
     yield "## Generated clusters\n"
+    yield "A line sums over its seeds or gives their mean; `x greedy`: time of a cycle over that of its greedy stage.\n"
     yield from table(HEAD, [summary(name, rows) for name, rows in generated.items() if rows])
     if recorded:
         yield "\n## Recorded clusters\n"
         yield "Beside Volcano and KAI on the same files: [peers.md](peers.md).\n"
         yield from table(HEAD, [summary(name, [row]) for name, row in recorded.items()])
     yield "\n## Where optimal is not ahead in every count\n"
-    fewer = {
-        what: sum(row["ours"][key] < row["greedy"][key] for row in everything)
-        for key, what in (
-            ("gangs", "fewer gangs start"),
-            ("value", "less value starts in sum"),
-            ("gpu", "fewer GPUs are in use"),
-        )
-    }
+    behind = sum(row["behind"] for row in everything)
+    fewer = {key: sum(row["ours"][key] < row["greedy"][key] for row in everything) for key in ("gangs", "value", "gpu")}
     yield f"Of {len(everything)} clusters:\n"
     yield f"- {sum(row['first'] is None for row in everything)}: greedy's plan reaches every level as ours does;"
-    behind = sum(row["behind"] for row in everything)
-    yield f"- {behind}: the search was behind greedy when its time ended, greedy's plan is returned;"
-    yield from (
-        f"- {count}: {what} than under greedy, because an earlier level asks for it;" for what, count in fewer.items()
-    )
+    yield f"- {behind}: the search was behind greedy when its time ended, and greedy's plan is returned;"
+    yield f"- {fewer['gangs']}: fewer gangs start than under greedy: no level counts gangs, they weigh by their size;"
+    yield f"- {fewer['value']}: less value starts in sum, because a queue's share or a higher priority comes first;"
+    yield f"- {fewer['gpu']}: fewer GPUs are in use, for the same reason;"
     yield f"- {sum(not row['optimal'] for row in everything)}: not every level is proven."
 
 

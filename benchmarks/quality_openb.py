@@ -4,8 +4,9 @@
 
 NODES and PODS are the node list with GPUs and the default pod list of the Alibaba trace (benchmarks/README.md). The
 pods arrive in the order of the list; each batch of 1, 10, 100, 1,000 or all of them is one cycle on what runs already.
-What a cycle does not place is lost, nothing moves, nothing ends. Policy `packing`: nodes are filled one after another,
-GPUs first, which is what best fit does. "All" is one cycle of ALL_SECONDS, other batches have SECONDS (of processor).
+What a cycle does not place is lost, nothing moves, nothing ends. POLICY is the shipped `packing` with this trace's name
+of GPUs: nodes are filled one after another, GPUs first, which is what best fit does. "All" is one cycle of ALL_SECONDS,
+other batches have SECONDS (of processor).
 
 GPUs are shared in the trace: a pod may ask 460 thousandths of one. Two readings:
 - whole: a share takes its GPU alone, which is what Kubernetes does. Not comparable with the published figures: the
@@ -58,6 +59,37 @@ BATCHES = (0, 1000, 100, 10, 1)
 SECONDS, ALL_SECONDS = 5.0, 30.0
 GPU = 1000
 """Thousandths."""
+POLICY = {
+    "actions": "enqueue, allocate, backfill",
+    "tiers": [
+        {"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]},
+        {
+            "plugins": [
+                {"name": "drf"},
+                {"name": "predicates"},
+                {"name": "proportion"},
+                {
+                    "name": "nodeorder",
+                    "arguments": {
+                        "leastrequested.weight": 0,
+                        "balancedresource.weight": 0,
+                        "mostrequested.weight": 1,
+                    },
+                },
+                {
+                    "name": "binpack",
+                    "arguments": {
+                        "binpack.weight": 10,
+                        "binpack.cpu": 1,
+                        "binpack.memory": 1,
+                        "binpack.resources": openb.GPU_MILLI,
+                        f"binpack.resources.{openb.GPU_MILLI}": 10,
+                    },
+                },
+            ]
+        },
+    ],
+}
 PARTS = (2, 3, 4, 5, 6)
 TRIES = 3
 ARRIVED = (0.95, 0.98, 1.00, 1.10, 1.20, 1.30)
@@ -192,7 +224,7 @@ def replayed(machines: Sequence[Machine], asks: Sequence[Ask], share: Share, bat
     asked_for = {one.name: one.gpu for one in asks}
     sizes = sorted({share for one in asked_of.values() for share in one.shares})
     capacity = sum(GPU * len(one.gpus) for one in machines)
-    policy, size, seconds = load_policy("packing"), batch or len(asks), SECONDS if batch else ALL_SECONDS
+    policy, size, seconds = load_policy(POLICY), batch or len(asks), SECONDS if batch else ALL_SECONDS
     names, arrived = list(asked_of), 0
     out, figures = Counter[str](), {"gap": 0.0, "seconds": 0.0}
     for at in range(0, len(names), size):

@@ -34,7 +34,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count, islice, product
+from itertools import count, islice, product, takewhile
 from random import Random
 from typing import Any
 
@@ -135,14 +135,9 @@ def measure(snapshot: Snapshot, seconds: float) -> Json:
     }
 
 
-def under_limits(snapshot: Snapshot) -> Json:
-    """Under each limit; what is proven under one is not solved again under the next."""
-    rows: Json = {}
-    for seconds in LIMITS:
-        before = rows.get(str(LIMITS[0]))
-        settled = before is not None and before["outcome"] in ("no call", "already optimal", "better and optimal")
-        rows[str(seconds)] = before if settled else measure(snapshot, seconds)
-    return rows
+def settled(row: Json) -> bool:
+    """Whether more time cannot change the outcome."""
+    return row["outcome"] in ("no call", "already optimal", "better and optimal")
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
@@ -164,41 +159,32 @@ def shares(rows: Sequence[Json]) -> list[str]:
     ]
 
 
-def report(rows: Mapping[Cell, Sequence[Json]], command: str) -> Iterator[str]:
-    """The tables, as Markdown."""
-    everything = [row for some in rows.values() for row in some]
+def report(rows: Mapping[int, Mapping[Cell, Sequence[Json]]], command: str) -> Iterator[str]:
+    """The tables, as Markdown. `rows`: by limit and cell."""
     yield "# Decision quality: small clusters that are just too full\n"
     yield f"`{command}`, {machine()}.\n"
-    yield "Method, outcomes and what is comparable: the head of [quality_priorities.py](quality_priorities.py)."
-    yield f"{len(everything)} instances of {len(rows)} cells of nodes, pods, priorities, utilisation. Figures: %."
+    yield "Method, outcomes, what is comparable: the head of [quality_priorities.py](quality_priorities.py). In %."
     yield "Every plan was verified, and none returned is below greedy's in the first level that differs.\n"
-    head = [
-        "",
-        "instances",
-        *OUTCOMES,
-        "pods: more / as many / fewer",
-        "pods, mean",
-        "CPU, points",
-        "largest gap",
-        "s, mean",
-    ]
+    by_pods = ["pods: more / as many / fewer", "pods, mean", "CPU, points"]
+    head = ["", "instances", *OUTCOMES, *by_pods, "largest gap", "s, mean"]
     body = []
-    for seconds in LIMITS:
-        ours = [row[str(seconds)] for row in everything]
-        body.append([f"**{seconds} s**", str(len(ours)), *shares(ours)])
+    for seconds, cells in rows.items():
+        everything = [row for some in cells.values() for row in some]
+        if everything:
+            body.append([f"**{seconds} s**", str(len(everything)), *shares(everything)])
         known = PUBLISHED[seconds]
         body.append([f"published, {seconds} s", "9,600", *(str(known.get(name, "")) for name in OUTCOMES), *[""] * 5])
-        for nodes, per_node in product(NODES, PER_NODE):
-            some = [row[str(seconds)] for key in rows if key[:2] == (nodes, per_node) for row in rows[key]]
-            if some:
-                body.append([f"{seconds} s: {nodes} nodes x {per_node}", str(len(some)), *shares(some)])
     yield from table(head, body)
-    yield "\nBy utilisation and priorities, 10 s:\n"
+    seconds, cells = next(iter(rows.items()))
+    yield f"\nBy size, utilisation and priorities, {seconds} s:\n"
+    sizes = {f"{nodes} nodes x {pods}": {(0, nodes), (1, pods)} for nodes, pods in product(NODES, PER_NODE)}
+    groups = sizes | {f"utilisation {value}": {(3, value)} for value in UTILISATION}
+    groups |= {f"priorities {value}": {(2, value)} for value in PRIORITIES}
     body = []
-    for column, name in ((3, "utilisation"), (2, "priorities")):
-        for value in sorted({key[column] for key in rows}):
-            some = [row[str(LIMITS[-1])] for key in rows if key[column] == value for row in rows[key]]
-            body.append([f"{name} {value}", str(len(some)), *shares(some)])
+    for name, wanted in groups.items():
+        some = [row for cell in cells if wanted <= set(enumerate(cell)) for row in cells[cell]]
+        if some:
+            body.append([name, str(len(some)), *shares(some)])
     yield from table(head, body)
 
 
@@ -211,15 +197,22 @@ def main() -> None:
     cells, clock = list(product(NODES, PER_NODE, PRIORITIES, UTILISATION)), Clock(60 * arguments.minutes)
     Random(0).shuffle(cells)  # so that a run that is stopped has seen all kinds
 
-    def numbered(cell: Cell, number: int) -> Json:
-        return under_limits(next(islice(instances(*cell), number, None)))
+    def measured(cell: Cell, number: int, seconds: int) -> Json:
+        return measure(next(islice(instances(*cell), number, None)), seconds)
 
-    rows: dict[Cell, list[Json]] = {cell: [] for cell in cells}
-    for number in range(arguments.instances):
-        names = {", ".join(map(str, (*cell, number))): cell for cell in cells}
-        parts = {name: partial(numbered, cell, number) for name, cell in names.items()}
-        for name, row in resumed(arguments.results, parts, clock).items():
-            rows[names[name]].append(row)
+    names = {", ".join(map(str, (*cell, k))): (cell, k) for k in range(arguments.instances) for cell in cells}
+    rows: dict[int, dict[Cell, list[Json]]] = {}
+    known: dict[str, Json] = {}
+    for seconds in LIMITS:
+        done = {name: row for name, row in known.items() if settled(row)}
+        left = [name for name in names if name not in done]
+        parts = {f"{name}, {seconds} s": partial(measured, *names[name], seconds) for name in left}
+        found = resumed(arguments.results, parts, clock)
+        known = done | {name: found[f"{name}, {seconds} s"] for name in names if f"{name}, {seconds} s" in found}
+        rows[seconds] = {cell: [] for cell in cells}
+        # up to the first that is missing, so that what is settled early counts no more than the rest
+        for name in takewhile(known.__contains__, names):
+            rows[seconds][names[name][0]].append(known[name])
     command = f"python -m benchmarks.quality_priorities --results FILE --instances {arguments.instances}"
     print("\n".join(report(rows, command)))
 
