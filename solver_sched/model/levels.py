@@ -44,6 +44,8 @@ they do.
 """
 LARGE = 4_000
 """Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
+COMPARED = 0.3
+"""Seconds that the comparison with greedy may take beyond the time."""
 FIRST = 0.4
 """Part of the time for the levels without evictions, where others may follow."""
 BEST_EFFORT = ("balance", "promised", "order")
@@ -311,9 +313,10 @@ def _values(
     allowed: Rights | None = None,
 ) -> dict[str, int]:
     """What another plan reaches at these levels: all of them in a small model, else, and where time is short, up to the
-    first that differs.
+    first that differs. It has its time even when that is over: what is not compared could be below greedy.
     """
     until = () if len(problem.job_min) * len(levels) <= SMALL and not clock.over(FIRST) else levels
+    clock = Clock(max(clock.left, COMPARED))
     found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed, clock)}
     if beats(found, levels) and len(found) < len(levels) and not clock.over():
         found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed, clock)}
