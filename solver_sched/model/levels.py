@@ -27,7 +27,7 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
 from solver_sched.model.pooled import pooled
-from solver_sched.model.search import Search, plan_of, small
+from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
@@ -38,8 +38,14 @@ AFAR, NEAR, LEAST_LEFT = 0.6, 0.5, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
 for what was seen from afar.
 """
+IN_SUM, PAIRS = 0.4, 6_000
+"""Part of the time for sums over equal nodes where single nodes may follow; pairs of a node and a shape up to which
+they do.
+"""
 LARGE = 4_000
 """Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
+COMPARED = 0.3
+"""Seconds that the comparison with greedy may take beyond the time."""
 FIRST = 0.4
 """Part of the time for the levels without evictions, where others may follow."""
 BEST_EFFORT = ("balance", "promised", "order")
@@ -70,8 +76,9 @@ def solve(
     clock = effort.clock()
     follows = rules.policy.evicts and len(problem.victims.holder) > 0
     first = replace(effort, seconds=FIRST * effort.seconds) if follows else effort
-    first_clock = first.clock()
     ledger = Ledger(problem, rules)
+    single = not ledger.owned and _few_pairs(problem)
+    first_clock = (replace(first, seconds=IN_SUM * first.seconds) if single else first).clock()
     floor = Joint(ledger, clock=first_clock) if small(ledger) else Apart(ledger, first_clock)
     search = Search(ledger, floor, first, progress, first_clock)
     if greedy is not None and not ledger.owned:
@@ -80,8 +87,12 @@ def solve(
     if improved is not None:
         search.after_level = lambda: improved(Solution(plan_of(search), tuple(search.results)))
     run_levels(search)
-    plan, levels, best = plan_of(search), search.outcome(), None
-    allowed, spent, cut = rights(problem, rules, plan), search.spent, False
+    plan, levels, spent, best = plan_of(search), search.outcome(), search.spent, None
+    if single and any(level.gap > CLOSE_ENOUGH for level in levels if level.name not in BEST_EFFORT):
+        left = Clock((1 - IN_SUM) * first.seconds + first_clock.left)
+        further, more = _on_single_nodes(search, _rest(first, spent), left)
+        plan, levels, spent = further.plan, further.levels, spent + more
+    allowed, cut = rights(problem, rules, plan), False
     other = greedy if evicting is None else evicting
     if (allowed.claimants & (plan.of_jobs(problem) == 0)).any():
         freeing, more = _freeing(problem, rules, allowed, _rest(effort, spent), clock, progress, improved, stand)
@@ -107,6 +118,52 @@ def solve(
             values = _values(problem, rules, other, effort, clock, found.levels, moving) if other is not None else {}
             return replace(found, greedy=values, evicting=True)
     return best
+
+
+def _few_pairs(problem: Problem) -> bool:
+    """Whether there are equal nodes, and few enough pairs of a node and a shape to tell them apart."""
+    nodes = int(problem.class_size.sum())
+    return nodes > len(problem.class_size) and nodes * len(problem.request) <= PAIRS
+
+
+def _on_single_nodes(search: Search, effort: Effort, clock: Clock) -> tuple[Solution, float]:
+    """The better of a finished search and one that goes on from its plan with every node a class of its own; and the
+    effort. Where many shapes share few nodes, hardly a sum over equal nodes packs.
+    """
+    problem, plan, levels = search.ledger.problem, plan_of(search), search.outcome()
+    inside = np.flatnonzero(problem.node_class >= 0)
+    of, row = problem.node_class[inside], problem.node_class.copy()
+    row[inside] = np.arange(len(inside))
+    one = np.ones(len(inside), np.int64)
+    kind, free = problem.class_kind[of], problem.class_free[of]
+    single = replace(problem, node_class=row, class_size=one, class_kind=kind, class_free=free)
+    ledger = Ledger(single, search.ledger.rules)
+    onward = Search(ledger, Joint(ledger, clock=clock), effort, None, clock)
+    onward.baseline, onward.fill = plan, search.fill
+    run_levels(onward)
+    reached = onward.outcome()
+    if beats({level.name: level.value for level in levels}, reached):
+        return Solution(plan, levels), onward.spent
+    return Solution(plan_of(onward), tuple(_bounded_by_both(reached, levels))), onward.spent
+
+
+def _bounded_by_both(levels: Sequence[LevelResult], others: Sequence[LevelResult]) -> Iterator[LevelResult]:
+    """Levels of one cluster from two searches, as far as both keep the same values above: either bound holds."""
+    bounds, same = {level.name: level for level in others}, True
+    for level in levels:
+        other = bounds.get(level.name)
+        same &= other is not None
+        if (
+            same
+            and other is not None
+            and other.bound is not None
+            and (level.bound is None or other.bound < level.bound)
+        ):
+            status = "OPTIMAL" if level.value == other.bound else level.status
+            yield replace(level, bound=other.bound, status=status)
+        else:
+            yield level
+        same &= other is not None and other.value == level.value
 
 
 def _rest(effort: Effort, spent: float) -> Effort:
@@ -256,9 +313,10 @@ def _values(
     allowed: Rights | None = None,
 ) -> dict[str, int]:
     """What another plan reaches at these levels: all of them in a small model, else, and where time is short, up to the
-    first that differs.
+    first that differs. It has its time even when that is over: what is not compared could be below greedy.
     """
     until = () if len(problem.job_min) * len(levels) <= SMALL and not clock.over(FIRST) else levels
+    clock = Clock(max(clock.left, COMPARED))
     found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, until, allowed, clock)}
     if beats(found, levels) and len(found) < len(levels) and not clock.over():
         found = {level.name: level.value for level in evaluate(problem, rules, plan, effort, (), allowed, clock)}

@@ -17,6 +17,7 @@ from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
 from solver_sched.greedy import greedy_plan
+from solver_sched.model import floor, levels
 from solver_sched.model import search as one_level
 from solver_sched.model.effort import Effort, LevelResult, Solution
 from solver_sched.model.ledger import Ledger
@@ -182,6 +183,41 @@ def test_a_search_that_finds_nothing_is_below_greedy_at_no_priority(monkeypatch:
     assert found.plan.count.sum() == 2
     # whoever stops the search while it looks for start>=0 has the plan that it stands on
     assert [int(one.plan.count.sum()) for one in told if len(one.levels) == 1] == [1, 2]
+
+
+def test_nodes_whose_sums_do_not_pack_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes of 10 CPU, pods of 4, 4, 6, 6: greedy puts both 4s on one node and has no place for the second 6.
+
+    Splitting a class of two nodes is made to fail, as it does by hand and by columns where shapes are many.
+    """
+    pods = tuple(
+        Pod("ns", f"p{i}", Needs((("cpu", cpu), ("pods", 1))), scheduler="solver-sched")
+        for i, cpu in enumerate((4000, 4000, 6000, 6000))
+    )
+    nodes = tuple(Node(name, {"cpu": 10_000, "pods": 110}) for name in ("n", "m"))
+    problem, rules = problem_of(Snapshot(nodes=nodes, pods=pods), load_policy("packing"))
+    for name, failed in (("pack", None), ("pack_most", []), ("pack_by_columns", None)):
+        split = getattr(floor, name)
+        monkeypatch.setattr(
+            floor,
+            name,
+            lambda node, size, *rest, split=split, failed=failed: failed if size > 1 else split(node, size, *rest),
+        )
+    greedy = greedy_plan(problem, rules)
+    assert greedy.count.sum() == 3
+    found = solve(problem, rules, EFFORT, greedy=greedy)
+    assert found.plan.count.sum() == 4
+    assert not violations(problem, rules, found.plan)
+    (start,) = (level for level in found.levels if level.name.startswith("start"))
+    assert start.status == "OPTIMAL"
+
+
+def test_bounds_of_two_searches_hold_until_their_values_part() -> None:
+    # The first level is worth 5 in both: 6 bounds it, and 8 the second. There they part: what follows does not count.
+    ours = [LevelResult("a", 5, 7, "FEASIBLE"), LevelResult("b", 8, 9, "FEASIBLE"), LevelResult("c", 1, 4, "FEASIBLE")]
+    others = [LevelResult("a", 5, 6, "FEASIBLE"), LevelResult("b", 7, 8, "FEASIBLE"), LevelResult("c", 2, 2, "OPTIMAL")]
+    both = [(level.bound, level.status) for level in levels._bounded_by_both(ours, others)]
+    assert both == [(6, "FEASIBLE"), (8, "OPTIMAL"), (4, "FEASIBLE")]
 
 
 def test_evaluate_stops_at_the_first_level_that_differs() -> None:
