@@ -45,6 +45,7 @@ def test_a_wheel_carries_policies_examples_and_types(tmp_path: Path) -> None:
     assert len(policies) >= 4
     assert policies <= names
     assert "solver_sched/py.typed" in names
+    assert {"solver_sched/report/html/page.html.jinja", "solver_sched/report/html/style.css"} <= names
     assert any(name.startswith("solver_sched/examples/") and name.endswith(".yaml") for name in names)
     assert not [name for name in names if not name.startswith(("solver_sched/", "solver_sched-"))]
 

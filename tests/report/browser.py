@@ -52,11 +52,17 @@ class Tab:
         """Show a file as a window of this width (CSS pixels) does."""
         narrow = width < 700
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=narrow)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", media="screen", features=features)
         self.events.clear()
         self.call("Page.navigate", url=file.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(json.loads(self._socket.recv()))
+
+    def print_view(self) -> None:
+        """As it would be printed, on the sheet's width in pixels."""
+        features = [{"name": "prefers-color-scheme", "value": "dark"}]
+        self.call("Emulation.setEmulatedMedia", media="print", features=features)
 
     def value(self, script: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)

@@ -51,3 +51,13 @@ def test_a_page_fits_and_is_quiet(
     # drawings follow the scheme: no colour of theirs is left that stood in for one of the page
     assert tab.value("document.querySelectorAll('svg').length") > 0
     assert tab.value("document.body.innerHTML.includes('#a1b2')") is False
+
+
+def test_a_page_is_printed_dark_on_white_and_nothing_is_cut_off(tab: browser.Tab, tmp_path: Path) -> None:
+    """A sheet of A4 without its margins is some 720 pixels wide; scrolled out of sight is lost there."""
+    file = tmp_path / "page.html"
+    file.write_text(page(DOCUMENTS["plan of the example"]()), encoding="utf-8")
+    tab.open(file, width=720, scheme="dark")
+    tab.print_view()
+    assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.value("Math.max(...[...document.querySelectorAll('table')].map(one => one.scrollWidth))") <= 720

@@ -198,7 +198,7 @@ def test_the_page_of_a_plan_has_the_numbers_of_the_plan() -> None:
         queue["name"]: f"{queue['share']:.3f}" for queue in document["queues"]
     }
     assert queues["research"][3] == "cpu 14, pods 7, nvidia.com/gpu 10"
-    waiting = {row[0]: row[-1] for row in table(root, "Pod groups that wait")[1:]}
+    waiting = {row[0]: row[1] for row in table(root, "Pod groups that wait")[1:]}
     reasons = {group["name"]: group["reason"] for group in document["podGroups"] if group["reason"]}
     assert waiting == {name: f"{reason['code']}: {reason['message']}" for name, reason in reasons.items()}
     assert len(table(root, "Evictions")) == 1 + sum(one["kind"] == "Evict" for one in document["decisions"]) == 7

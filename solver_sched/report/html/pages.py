@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from solver_sched import quantity
@@ -58,7 +57,7 @@ def plan(document: Mapping[str, Any]) -> Page:
     parts = [
         Section("Nodes", maps),
         Section("Queues", _queues(document["queues"])),
-        Section("Waiting", [*_codes(waiting), *_titled("Pod groups that wait", tables.pod_groups(waiting, wide=True))]),
+        Section("Waiting", [*_codes(waiting), *_waiting(waiting)]),
         Section("Decisions", _folded(tables.decisions(document["decisions"], wide=True))),
         Section("Pod groups", _folded(tables.pod_groups(groups, wide=True))),
         Section("Levels", tables.levels(document["levels"], wide=True)),
@@ -108,8 +107,17 @@ def _folded(blocks: Sequence[Block]) -> list[Part]:
     return [Folded(block) if isinstance(block, Table) else block for block in blocks]
 
 
-def _titled(title: str, blocks: Sequence[Block]) -> list[Block]:
-    return [replace(block, title=title) if isinstance(block, Table) else block for block in blocks]
+def _waiting(groups: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Who waits, and beside it why: on a telephone the columns after that are out of sight."""
+
+    def reordered(row: tuple[str, ...]) -> tuple[str, ...]:
+        return (row[0], row[-1], *row[1:-1])
+
+    return [
+        Table("Pod groups that wait", reordered(block.header), [reordered(row) for row in block.rows])
+        for block in tables.pod_groups(groups, wide=True)
+        if isinstance(block, Table)
+    ]
 
 
 def _fullness(nodes: Sequence[Mapping[str, Any]]) -> list[Card]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from solver_sched.report.html.parts import Page, Part
 
 HERE = Path(__file__).parent
+LONG = 40
+"""Characters of a cell that is prose."""
 OPEN_ROWS, MOST_ROWS = 40, 2000
 """Rows of a table that is open at first, and of any: what a telephone still shows. The JSON has all."""
 
@@ -32,7 +34,7 @@ def rendered(page: Page) -> str:
     environment.tests["folded"] = _folds
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     environment.filters["beside"] = _beside
-    environment.globals["numeric"] = numeric
+    environment.globals["numeric"], environment.globals["wordy"] = numeric, _wordy
     style = Markup((HERE / "style.css").read_text())  # noqa: S704  our own file
     return environment.get_template("page.html.jinja").render(page=page, style=style, most=MOST_ROWS) + "\n"
 
@@ -48,3 +50,8 @@ def _beside(parts: Iterable[Part]) -> list[list[Part]]:
 
 def _folds(part: Part) -> bool:
     return isinstance(part, Folded) or (isinstance(part, Table) and len(part.rows) > OPEN_ROWS)
+
+
+def _wordy(table: Table) -> set[int]:
+    """Columns of prose, which get room for more than a word a line."""
+    return {c for c in range(len(table.header)) if any(len(row[c]) > LONG for row in table.rows[:MOST_ROWS])}

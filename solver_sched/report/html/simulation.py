@@ -157,7 +157,7 @@ def _waiting(runs: Sequence[Mapping[str, Any]]) -> list[Part]:
     half = ", ".join(
         f"{run['name']} {span(run['summary']['wait']['p50'])}, {span(run['summary']['wait']['p95'])}" for run in runs
     )
-    text = f"Part of the jobs that have started after at most so long. Half of them, and 95 %: {half}."
+    text = f"Which part of the jobs that started had waited at most so long. Half of them, and 95 %: {half}."
     drawing = lines(
         [
             Line(name, [s / scale for s in seconds], shares, at, at)
