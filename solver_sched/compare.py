@@ -18,6 +18,7 @@ import numpy as np
 
 from solver_sched.actions.decide import Bind, Nominate
 from solver_sched.actions.evict import Evict
+from solver_sched.cluster.objects import Pod
 from solver_sched.cycle import CycleReport
 from solver_sched.document import API_VERSION, facts, node_rows, plan_document
 from solver_sched.model.effort import Effort, LevelResult
@@ -128,10 +129,16 @@ def _resources(report: CycleReport) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "total": format_quantity(name, int(problem.node_alloc[usable, r].sum())),
-            "used": format_quantity(name, int((problem.node_alloc - idle)[usable, r].sum())),
-            "idle": format_quantity(name, int(idle[usable, r].sum())),
-            "stranded": format_quantity(name, int(stranded[usable, r].sum())),
+            **{
+                # sums as Python's integers: of the largest amounts int64 holds one
+                key: format_quantity(name, sum(amounts[usable, r].tolist()))
+                for key, amounts in (
+                    ("total", problem.node_alloc),
+                    ("used", problem.node_alloc - idle),
+                    ("idle", idle),
+                    ("stranded", stranded),
+                )
+            },
         }
         for r, name in enumerate(problem.resources)
         if not name.startswith(RESERVED_PREFIX) and problem.total[r] > 0
@@ -186,12 +193,13 @@ def _deficit(report: CycleReport) -> dict[str, Any] | None:
 def _busy(snapshot: Snapshot, report: CycleReport) -> set[str]:
     """Nodes with a pod, when the plan is carried out, that could also run elsewhere."""
     gone = {one.pod for one in report.decisions if isinstance(one, Evict)}
-    stays = {
-        pod.node
-        for pod in snapshot.pods
-        if pod.node and not pod.terminating and pod.key not in gone and not pod.owner.startswith(FIXED)
-    }
+    stays = {pod.node for pod in snapshot.pods if _stays(pod, gone) and not pod.owner.startswith(FIXED)}
     return {node for node in stays if node} | {node for _, node in _arrivals(report)}
+
+
+def _stays(pod: Pod, gone: set[str]) -> bool:
+    """Whether it runs, and still does when the plan is carried out."""
+    return bool(pod.node) and not pod.finished and not pod.terminating and pod.key not in gone
 
 
 def _arrivals(report: CycleReport) -> Iterator[tuple[str, str]]:
@@ -213,7 +221,7 @@ def _spans(snapshot: Snapshot, report: CycleReport) -> list[dict[str, Any]]:
         pods[group].append(node)
     placed = {one.pod_group for one in report.decisions if isinstance(one, Bind | Nominate)}
     for pod in snapshot.pods:
-        if pod.group in placed and pod.node and not pod.terminating and pod.key not in gone:
+        if pod.group in placed and pod.node and _stays(pod, gone):
             pods[pod.group].append(pod.node)
     gangs = [nodes for group, nodes in sorted(pods.items()) if group in placed and len(nodes) > 1]
     zone = {node.name: node.labels[ZONE] for node in snapshot.nodes if ZONE in node.labels}

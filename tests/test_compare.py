@@ -19,6 +19,7 @@ from solver_sched.report.comparison import comparison_blocks
 from solver_sched.report.layout import Note, Table, layout
 from solver_sched.snapshot import Snapshot
 from tests.story import Cluster
+from tests.story import exact as amount_of
 from tests.strategies import full_snapshots, snapshots
 
 BUDGET = Budget(2.0, apart=False)
@@ -227,6 +228,35 @@ def test_any_cluster_can_be_compared(policy: str, snapshot: Snapshot) -> None:
 @given(full_snapshots())
 def test_any_full_cluster_can_be_compared(snapshot: Snapshot) -> None:
     holds(snapshot, "preempting")
+
+
+@some
+@given(snapshots(hostile=True))
+def test_absurd_amounts_can_be_compared_too(snapshot: Snapshot) -> None:
+    """Sums of a few 2^63 - 1 are no int64."""
+    found = compared(snapshot, solvers=("greedy",))
+    for row in found["runs"][0]["resources"]:
+        total, used, idle, stranded = (amount_of(row[key]) for key in ("total", "used", "idle", "stranded"))
+        assert total == used + idle
+        assert 0 <= stranded <= idle
+    assert comparison_blocks(found, wide=True)
+
+
+def test_pods_that_have_ended_or_are_ending_keep_no_node_from_being_whole() -> None:
+    """n1 has a pod that succeeded, n2 one that is being deleted, n3 one that runs."""
+    cluster = story("""
+    nodes: {n1: cpu=1, n2: cpu=1, n3: cpu=1}
+    groups:
+      g:
+        min: 3
+        phase: Running
+        pods:
+          done: {ask: cpu=1, at: n1, phase: Succeeded}
+          ending: {ask: cpu=1, at: n2, terminating: true}
+          runs: {ask: cpu=1, at: n3}
+    """)
+    (run,) = compared(cluster, solvers=("greedy",))["runs"]
+    assert run["whole"] == {"nodes": 2, "usable": 3}
 
 
 def holds(snapshot: Snapshot, policy: str) -> None:

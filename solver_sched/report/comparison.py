@@ -89,7 +89,7 @@ def _measures(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 def _part(row: Mapping[str, Any] | None, key: str) -> str:
     if row is None:
         return "-"
-    part, total = (quantity.amount(row["name"], row[name]) for name in (key, "total"))
+    part, total = (quantity.parse(row[name], 1000 if quantity.is_cpu(row["name"]) else 1) for name in (key, "total"))
     return f"{readable(row['name'], row[key])} ({part / total * 100:.1f} %)" if part else "0"
 
 

@@ -10,13 +10,19 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
+from solver_sched.compare import Run, comparison
+from solver_sched.cycle import run_cycle
 from solver_sched.errors import ConfigError
+from solver_sched.policy import load_policy
 from solver_sched.report.html import page
 from solver_sched.report.html.nodes import busiest, colour
 from solver_sched.report.html.simulation import span
 from solver_sched.report.layout import printable
+from solver_sched.snapshot import Snapshot
 from tests.report import documents
+from tests.strategies import snapshots
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -327,6 +333,16 @@ def test_times_are_told_in_units_that_one_can_grasp() -> None:
     assert [span(s) for s in (None, 0, 0.25, 59, 119, 120, 7199, 7200, 172800)] == [
         *("-", "0 s", "0.2 s", "59 s", "119 s", "2.0 min", "120.0 min", "2.0 h", "2.0 d"),
     ]
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(snapshots(hostile=True))
+def test_any_cluster_has_its_pages(snapshot: Snapshot) -> None:
+    """Empty ones, over-full ones, and those with absurd amounts."""
+    report = run_cycle(snapshot, load_policy("default"), documents.BUDGET, "greedy")
+    for document in (report.as_dict(nodes=True), comparison([Run("greedy", report)], nodes=True)):
+        squares = [one for one in read(page(document)).all("rect") if "cell" in (one.attributes.get("class") or "")]
+        assert len(squares) % max(1, len(snapshot.nodes)) == 0
 
 
 def test_a_page_is_the_same_each_time() -> None:
