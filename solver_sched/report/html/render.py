@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 LONG = 40
-"""Characters of a cell that is prose."""
+"""Characters of a cell that is prose, or of a name that is broken."""
 OPEN_ROWS, MOST_ROWS = 40, 2000
 """Rows of a table that is open at first, and of any: what a telephone still shows. The JSON has all."""
 
@@ -36,7 +36,10 @@ def rendered(page: Page) -> str:
     environment.filters["beside"] = _beside
     environment.globals["numeric"], environment.globals["wordy"] = numeric, _wordy
     style = Markup((HERE / "style.css").read_text())  # noqa: S704  our own file
-    return environment.get_template("page.html.jinja").render(page=page, style=style, most=MOST_ROWS) + "\n"
+    return (
+        environment.get_template("page.html.jinja").render(page=page, style=style, most=MOST_ROWS, long_name=LONG)
+        + "\n"
+    )
 
 
 def _beside(parts: Iterable[Part]) -> list[list[Part]]:
