@@ -24,7 +24,7 @@ from solver_sched.cli.options import (
     TimeLimit,
     WhatIf,
 )
-from solver_sched.cli.output import answer
+from solver_sched.cli.output import answer, checked_form
 from solver_sched.cli.planning import checked_policy, planned, read
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def compare(
 
     Without -f the live cluster is read, the one that kubectl would talk to; nothing is written to it.
     """
+    checked_form(output)
     deciders = [Solver(name) for name in names("--solvers", solvers, list(Solver))]
     wanted = names("--policies", policies)
     checked = {policy.name: policy for policy in (checked_policy(name, lenient) for name in wanted)}

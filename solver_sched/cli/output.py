@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from solver_sched.report.layout import Block
 
 
+def checked_form(form: Report) -> None:
+    """Raises ConfigError for a page where what draws it is not installed: before there is anything to draw."""
+    if form is Report.html:
+        from solver_sched.report.html import required
+
+        required()
+
+
 def answer(value: Mapping[str, Any], form: Output | Report, blocks: Callable[[], list[Block]]) -> None:
-    """Write `value` in `form`; `blocks` makes the table and is only called for one. Raises ConfigError for a page where
-    what draws it is not installed.
-    """
+    """Write `value` in `form`; `blocks` makes the table and is only called for one."""
     if form in (Output.json, Report.json):
         import msgspec
 

@@ -33,7 +33,7 @@ from solver_sched.cli.options import (
     TimeLimit,
     WhatIf,
 )
-from solver_sched.cli.output import answer
+from solver_sched.cli.output import answer, checked_form
 from solver_sched.cli.progress import progress
 from solver_sched.errors import InputError
 
@@ -70,6 +70,7 @@ def plan(
     Exit code 0 with a plan, also where single objects had mistakes; 1 if --evaluate finds a broken rule; 2 if nothing
     is left to plan.
     """
+    checked_form(output)
     checked = checked_policy(policy, lenient)
     inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
     if "-" in inputs.paths and str(evaluate) == "-":

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from typer.testing import CliRunner
 
+from solver_sched.cli.app import app
 from solver_sched.compare import Run, comparison
 from solver_sched.cycle import run_cycle
 from solver_sched.errors import ConfigError
@@ -272,10 +274,28 @@ def test_jobs_that_never_started_or_ended_are_drawn_as_far_as_they_came() -> Non
     assert [rows[2][3:6] for rows in jobs] == [["50", "-", "-"], ["50", "100", "-"]]
 
 
+def nothing_ran() -> dict[str, Any]:
+    """A simulation that was stopped before its first cycle."""
+    document = documents.simulation()
+    for run in document["runs"]:
+        run["series"] = {
+            "time": [],
+            "utilisation": {"cpu": []},
+            "pending": [],
+            "running": [],
+            "evictions": [],
+            "queues": {},
+        }
+        run |= {"waiting": {"seconds": [], "share": []}, "jobs": [], "queues": [], "sizes": []}
+        run["summary"] |= {"makespan": 0, "utilisation": {}}
+    return document
+
+
 @pytest.mark.parametrize(
     "emptied",
     [
         lambda: {**documents.simulation(), "runs": []},
+        nothing_ran,
         lambda: {**documents.plan(), "nodes": [], "queues": [], "podGroups": [], "decisions": [], "levels": []},
         lambda: {key: value for key, value in documents.plan().items() if key != "nodes"},
     ],
@@ -355,7 +375,7 @@ def test_a_document_without_a_page_is_refused() -> None:
         page({"kind": "QueueList"})
 
 
-@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+@pytest.mark.parametrize("missing", ["jinja2", "markupsafe", "matplotlib"])
 def test_a_missing_library_is_one_line_that_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in list(sys.modules):
         if module.startswith("solver_sched.report.html.") or module.partition(".")[0] == missing:
@@ -363,3 +383,6 @@ def test_a_missing_library_is_one_line_that_names_the_extra(missing: str, monkey
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigError, match=rf"^-o html needs {missing}: pip install 'solver-sched\[report\]'$"):
         page({"kind": "Plan"})
+    said = CliRunner().invoke(app, ["plan", "-f", "/nowhere", "-o", "html"])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert f"-o html needs {missing}" in said.stderr
