@@ -264,6 +264,19 @@ def test_a_simulation_that_was_stopped_says_so() -> None:
     assert "note: 2 jobs of the trace were left out" in lead
 
 
+def test_runs_of_several_seeds_are_told_apart() -> None:
+    document = documents.simulation()
+    document["runs"].append({**document["runs"][0], "seed": 1})
+    root = read(page(document))
+    assert table(root, "Measures")[0] == [
+        "MEASURE",
+        "greedy default, seed 0",
+        "optimal default",
+        "greedy default, seed 1",
+    ]
+    assert len(table(root, "cpu in use over time")[0]) == 1 + 3
+
+
 def test_jobs_that_never_started_or_ended_are_drawn_as_far_as_they_came() -> None:
     document = documents.simulation()
     document["runs"][0]["jobs"][1] |= {"started": None, "ended": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minut
 
 def simulation(document: Mapping[str, Any]) -> Page:
     """Summary, utilisation, waiting, fairness, evictions, and a Gantt chart of each run."""
-    trace, runs = document["trace"], document["runs"]
+    trace, runs = document["trace"], _told_apart(document["runs"])
     about = ", ".join(
         counted(trace[key], one, many)
         for key, one, many in (("jobs", "job", "jobs"), ("pods", "pod", "pods"), ("nodes", "node", "nodes"))
@@ -50,6 +51,12 @@ def simulation(document: Mapping[str, Any]) -> Page:
         Section("Jobs", [part for run in runs for part in _gantt(run)]),
     ]
     return Page("Simulation", lead, cards, [section for section in parts if section.parts])
+
+
+def _told_apart(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Runs of one scheduler that differ by their seed say so in their names."""
+    seeds = Counter(run["name"] for run in runs)
+    return [{**run, "name": f"{run['name']}, seed {run['seed']}"} if seeds[run["name"]] > 1 else run for run in runs]
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> Table:
