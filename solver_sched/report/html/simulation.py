@@ -13,7 +13,9 @@ from solver_sched.report.tables import count, counted
 
 MOST_ROWS = 40
 """Rows of a Gantt chart."""
-MOST_QUEUES = 30
+MOST_QUEUES, MOST_TIMELINES = 30, 6
+GREY = 6
+"""Of the colours of series the one without a hue."""
 SWATCHES: Sequence[Swatch] = ("line", "dashes", "dots", "dashdots")
 PARTS = ("mean", "p50", "p95", "max")
 UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"))
@@ -245,28 +247,45 @@ def _fairness(runs: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 
 def _shares_over_time(runs: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """For each run the shares of its largest queues, with what they deserve dashed."""
+    """For each of the largest queues its share in every run, and what it deserved."""
     out: list[Part] = []
+    queues = {run["name"]: run["series"].get("queues") or {} for run in runs}
+    times = {run["name"]: run["series"]["time"] for run in runs if run["series"]["time"]}
+    means: Counter[str] = Counter()
     for run in runs:
-        time, queues = run["series"]["time"], run["series"].get("queues") or {}
-        means = {row["name"]: float(row.get("share") or 0) for row in run["queues"]}
-        shown = sorted(sorted(queues, key=lambda name: (-means.get(name, 0), name))[: SERIES // 2])
-        if not shown or not time:
+        means.update({row["name"]: float(row.get("share") or 0) for row in run["queues"]})
+    names = dict.fromkeys(name for found in queues.values() for name in found)
+    shown = sorted(names, key=lambda name: (-means[name], name))[:MOST_TIMELINES]
+    for name in sorted(shown):
+        found = {
+            f"{run}{' deserved' if key == 'deserved' else ''}": (times[run], queues[run][name][key])
+            for run in times
+            if name in queues[run]
+            for key in ("share", "deserved")
+        }
+        if not found:
             continue
-        scale, word = _unit(max(time))
-        title = f"Shares over time, {run['name']}"
-        text = "Dominant share of a queue, and what it deserves as a dashed line."
-        if len(shown) < len(queues):
-            text += f" The {len(shown)} queues with the largest shares of {len(queues)}."
-        at = [t / scale for t in time]
+        scale, word = _unit(max(time for at, _ in found.values() for time in at))
+        title = f"Share of queue {name} over time"
+        text = "Its dominant share, and what it deserved (in the first run)."
+        if len(shown) < len(names):
+            text += f" One of the {len(shown)} queues with the largest shares of {len(names)}."
+        first = next(label for label in found if label.endswith(" deserved"))
+        lines_of = [first, *(label for label in found if not label.endswith(" deserved"))]
         series = [
-            Line(name, at, queues[name][key], c, dash)
-            for c, name in enumerate(shown)
-            for dash, key in ((1, "deserved"), (0, "share"))
+            Line(
+                label,
+                [t / scale for t in found[label][0]],
+                found[label][1],
+                *((GREY, 1) if label == first else (at, 0)),
+            )
+            for at, label in enumerate(lines_of, -1)
         ]
-        found = {f"{name} {key}": (time, queues[name][key]) for name in queues for key in ("share", "deserved")}
         drawing = lines(series, (title, text), x=f"{word} since the start", y="of the cluster", percent=True, step=True)
-        legend = [*(Key(name, f"c{c}", "line") for c, name in enumerate(shown)), Key("deserved", "dim", "dashes")]
+        legend = [
+            *(Key(label, f"c{at % SERIES}", "line") for at, label in enumerate(lines_of[1:])),
+            Key("deserved", f"c{GREY}", "dashes"),
+        ]
         out.append(Figure(title, text, drawing, _merged(title, found, _three), legend))
     return out
 
