@@ -21,7 +21,7 @@ from solver_sched.actions.evict import Evict
 from solver_sched.cluster.objects import Pod
 from solver_sched.cycle import CycleReport
 from solver_sched.document import API_VERSION, facts, node_rows, plan_document
-from solver_sched.model.effort import Effort, LevelResult
+from solver_sched.model.effort import Clock, Effort, LevelResult
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RESERVED_PREFIX, Bools, Ints, Plan, Problem
 from solver_sched.quantity import format as format_quantity
@@ -31,8 +31,10 @@ from solver_sched.snapshot import Snapshot
 NODE, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 FIXED = ("DaemonSet/", "Node/")
 """Owners of pods that belong to their node: of daemons, and static ones, whose owner is the node itself."""
-SECONDS = 5.0
-"""Deterministic seconds for the values of a plan that was not solved for."""
+SECONDS, MOST = 5.0, 20.0
+"""For the values of a plan that was not solved for: deterministic seconds of a level, wall seconds after which none is
+begun.
+"""
 FATES = ("running", "bound", "nominated", "pending", "evicted")
 
 
@@ -251,13 +253,9 @@ def _levels(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
             report = run.report
             known = {level["name"]: level["value"] for level in plan_document(report)["levels"]}
             if report is not solved or any(level.value != level.bound for level in report.levels):
-                effort = Effort(SECONDS, report.policy.solve.gap)
                 # who is ended counts in other levels than those of a cycle that ends nobody
                 alike = evicting or not report.plan.frees
-                reached = (
-                    values_of(report.problem, report.rules, report.plan, effort, evicting=evicting) if alike else ()
-                )
-                known = {level.name: level.value for level in reached} or known
+                known = (_found_anew(report, evicting=evicting) if alike else {}) or known
             values[run.name] = known
         bounds = {level.name: (level.bound, level.status) for level in (solved.levels if solved is not None else ())}
         names = list(bounds) or list(dict.fromkeys(name for found in values.values() for name in found))
@@ -275,19 +273,37 @@ def _levels(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
         }
 
 
-def values_of(problem: Problem, rules: Rules, plan: Plan, effort: Effort, *, evicting: bool) -> tuple[LevelResult, ...]:
+def _found_anew(report: CycleReport, *, evicting: bool) -> dict[str, int]:
+    effort = Effort(SECONDS, report.policy.solve.gap)
+    problem, rules, plan = report.problem, report.rules, report.plan
+    return {
+        level.name: level.value
+        for level in values_of(problem, rules, plan, effort, evicting=evicting, clock=Clock(MOST))
+    }
+
+
+def values_of(
+    problem: Problem,
+    rules: Rules,
+    plan: Plan,
+    effort: Effort,
+    *,
+    evicting: bool,
+    clock: Clock | None = None,
+) -> tuple[LevelResult, ...]:
     """What a plan reaches at the levels of formulation.md 8 if `evicting`, else of 6; none where a plan that breaks
-    rules has no values. Solves: which of a queue's work counts as in its share is still to be chosen.
+    rules has no values. Solves: which of a queue's work counts as in its share is still to be chosen. `clock`: no
+    further level is begun when it is over.
     """
     from solver_sched.model.levels import evaluate
 
     if not evicting:
-        return evaluate(problem, rules, plan, effort)
+        return evaluate(problem, rules, plan, effort, clock=clock)
     none = plan.victim[:0]
     stays = replace(plan, victim=none, out=none, cause=none, moved=none, to=none, moves=none)
     # whoever the plan completes is no remainder
     wide, allowed, whole = lifted(problem, rights(problem, rules, stays), plan)
-    levels = evaluate(wide, rules, whole, effort, allowed=allowed)
+    levels = evaluate(wide, rules, whole, effort, allowed=allowed, clock=clock)
     return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
 
 
