@@ -76,7 +76,7 @@ bench: $(READY) ## the benchmarks, with their limits (minutes)
 		$(BIN)/python -m benchmarks.$$name || failed=1; done; exit $$failed
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv)
-	@for lock in "requirements.lock" "requirements-dev.lock --extra dev --constraint requirements.lock"; do \
+	@for lock in "requirements.lock" "requirements-dev.lock --extra dev --extra report --constraint requirements.lock"; do \
 		env -u PIP_FIND_LINKS -u PIP_INDEX_URL uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 			--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --output-file $$lock || exit 1; done
 

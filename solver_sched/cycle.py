@@ -80,11 +80,11 @@ class CycleReport:
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as `plan -o json` prints it."""
-        from solver_sched.document import plan_document
+    def as_dict(self, *, nodes: bool = False) -> dict[str, Any]:
+        """The plan as `plan -o json` prints it; with `nodes`, the use of each as well."""
+        from solver_sched.document import node_rows, plan_document
 
-        return plan_document(self)
+        return plan_document(self) | ({"nodes": node_rows(self)} if nodes else {})
 
 
 def run_cycle(

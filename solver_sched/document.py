@@ -35,17 +35,7 @@ def plan_document(report: CycleReport) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "Plan",
-        "snapshot": {
-            "nodes": len(report.snapshot.nodes),
-            "pods": len(report.snapshot.pods),
-            "podGroups": len(report.snapshot.groups),
-            "queues": len(report.index.queues),
-            "ignored": {**report.snapshot.ignored, **_of_others(report.snapshot)},
-            "problems": [
-                {"source": p.source, "object": p.object, "field": p.field, "message": p.message}
-                for p in report.snapshot.problems
-            ],
-        },
+        "snapshot": facts(report),
         "policy": {
             "name": report.policy.name,
             "actions": list(report.policy.actions),
@@ -64,6 +54,44 @@ def plan_document(report: CycleReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "seconds": {stage: round(seconds, 4) for stage, seconds in report.seconds.items()},
     }
+
+
+def facts(report: CycleReport) -> dict[str, Any]:
+    """What was read, in numbers, and what of it could not be used."""
+    return {
+        "nodes": len(report.snapshot.nodes),
+        "pods": len(report.snapshot.pods),
+        "podGroups": len(report.snapshot.groups),
+        "queues": len(report.index.queues),
+        "ignored": {**report.snapshot.ignored, **_of_others(report.snapshot)},
+        "problems": [
+            {"source": p.source, "object": p.object, "field": p.field, "message": p.message}
+            for p in report.snapshot.problems
+        ],
+    }
+
+
+def node_rows(report: CycleReport) -> list[dict[str, Any]]:
+    """Per node what there is, what is used when the plan is carried out and those who leave have gone, and how many
+    pods `arrive` and `leave` by it; sorted by name.
+    """
+    problem, plan = report.problem, report.plan
+    used = problem.node_alloc - problem.after(plan).node_free
+    np.add.at(used, plan.node, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    size = len(report.index.nodes)
+    arrive = np.bincount(plan.node, plan.count, size) + np.bincount(plan.to, plan.moves, size)
+    node = problem.victims.node
+    leave = np.bincount(node[plan.victim], plan.out, size) + np.bincount(node[plan.moved], plan.moves, size)
+    return [
+        {
+            "name": name,
+            "allocatable": _resources(report.index, problem.node_alloc[n]),
+            "used": _resources(report.index, used[n]),
+            "arrive": int(arrive[n]),
+            "leave": int(leave[n]),
+        }
+        for n, name in enumerate(report.index.nodes)
+    ]
 
 
 def _decision(decision: Decision) -> dict[str, Any]:

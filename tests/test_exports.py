@@ -17,6 +17,7 @@ import solver_sched
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "models/**/*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)
@@ -44,6 +45,7 @@ def test_a_wheel_carries_policies_examples_and_types(tmp_path: Path) -> None:
     assert len(policies) >= 4
     assert policies <= names
     assert "solver_sched/py.typed" in names
+    assert {"solver_sched/report/html/page.html.jinja", "solver_sched/report/html/style.css"} <= names
     assert any(name.startswith("solver_sched/examples/") and name.endswith(".yaml") for name in names)
     assert not [name for name in names if not name.startswith(("solver_sched/", "solver_sched-"))]
 
@@ -62,7 +64,7 @@ def pins(lock: str) -> dict[str, list[Requirement]]:
     ("lock", "wanted"),
     [
         ("requirements.lock", PROJECT["dependencies"]),
-        ("requirements-dev.lock", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]),
+        ("requirements-dev.lock", [*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["report"]]),
     ],
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
@@ -116,7 +118,7 @@ def test_paths_in_architecture_exist() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["demo", "evictions"])
+@pytest.mark.parametrize("name", ["comparison", "demo", "evictions"])
 def test_the_demos_in_the_readme_are_what_the_commands_print(name: str) -> None:
     (shown,) = re.findall(rf"<!-- {name} -->\n```text\n\$ solver-sched (.*?)\n(.*?)\n\.\.\.\n```", README, re.DOTALL)
     command, table = shown

@@ -31,6 +31,11 @@ FAULTS = [
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.gang", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import solver_sched.plugins.rules", "plugins do not know each other"),
     ("solver_sched/plugins/fault.py", "import ortools", "only model/ imports ortools"),
+    (
+        "solver_sched/report/fault.py",
+        "import jinja2",
+        "only report/html/ imports what the extra report installs",
+    ),
     ("solver_sched/cli/fault.py", "import kubernetes", "only cluster/ imports the Kubernetes client"),
 ]
 
@@ -56,7 +61,8 @@ def test_a_planted_fault_breaks_its_contract(tmp_path: Path, path: str, line: st
 @pytest.mark.parametrize("module", ["solver_sched", "solver_sched.cli"])
 def test_importing_pulls_neither_the_solver_nor_the_client(module: str) -> None:
     """`solver-sched --help` must answer in half a second; ortools alone takes one."""
-    code = f"import sys, {module}; print(*sorted({{'ortools', 'kubernetes', 'pandas'}} & set(sys.modules)))"
+    heavy = {"ortools", "kubernetes", "pandas", "jinja2", "matplotlib"}
+    code = f"import sys, {module}; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from solver_sched.cli import capture, listing, planning, policy, run, simulation, traces
+from solver_sched.cli import capture, comparing, listing, planning, policy, run, simulation, traces
 from solver_sched.cli.errors import Commands
 
 PLUGIN = "kubectl solver-sched"
@@ -26,6 +26,9 @@ app.command(
     epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
 )(planning.plan)
 app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
+app.command(epilog="Example: solver-sched compare -f cluster.yaml --policies default,volcano --solvers greedy,optimal")(
+    comparing.compare
+)
 app.command(epilog="Example: solver-sched snapshot --context prod -o prod.json")(capture.snapshot)
 app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
 app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")

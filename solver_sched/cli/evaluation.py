@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from solver_sched.cluster.objects import Pod
-    from solver_sched.model.effort import LevelResult
     from solver_sched.plugins.plugin import Violation
     from solver_sched.plugins.rules import Rules
     from solver_sched.policy import Policy
@@ -92,10 +91,15 @@ def _typed(source: str, document: Mapping[str, Any], field: str, wanted: Any = d
 
 
 def judged(
-    snapshot: Snapshot, policy: Policy, bindings: Mapping[str, str], gone: Mapping[str, str] | Iterable[str]
+    snapshot: Snapshot,
+    policy: Policy,
+    bindings: Mapping[str, str],
+    gone: Mapping[str, str] | Iterable[str],
+    *,
+    nodes: bool = False,
 ) -> dict[str, Any]:
     """The plan document of the given decisions, with `violations`: one line per broken rule. `gone`: pods that go,
-    with the action where it is known.
+    with the action where it is known. `nodes`: with the use of each node.
 
     Under a policy that evicts, what goes is judged as evictions, and a plan that evicts has the levels of
     formulation.md 8: also where it breaks rules about who may go, as long as what is placed fits once they have gone.
@@ -111,7 +115,9 @@ def judged(
     began = time.perf_counter()
     from solver_sched.actions.decide import decide
     from solver_sched.actions.enqueue import open_cycle
-    from solver_sched.cycle import CycleReport, reasons_of
+    from solver_sched.compare import values_of
+    from solver_sched.cycle import Budget, CycleReport, reasons_of
+    from solver_sched.model.effort import Effort
     from solver_sched.problem.arrays import EMPTY_PLAN
     from solver_sched.problem.reservations import by_hand
     from solver_sched.verify import violations
@@ -144,7 +150,9 @@ def judged(
     renamed |= others
     broken += [_line(index, found) for found in violations(problem, rules, plan)]
     stands = not unplaced and not violations(problem.after(plan), rules, _without_victims(plan))
-    levels = _levels(problem, rules, plan, policy) if stands and (not broken or plan.frees) else ()
+    effort = Effort(Budget().seconds, policy.solve.gap)
+    known = stands and (not broken or plan.frees)
+    levels = values_of(problem, rules, plan, effort, evicting=plan.frees) if known else ()
     report = CycleReport(
         snapshot=after,
         policy=policy,
@@ -161,7 +169,7 @@ def judged(
         reservations=reserved,
         seconds={"total": time.perf_counter() - began},
     )
-    document = report.as_dict()
+    document = report.as_dict(nodes=nodes)
     document["decisions"] = [
         *({"kind": "Evict", "pod": pod} for pod in sorted(outside)),
         *(_renamed(row, bindings, renamed) for row in document["decisions"]),
@@ -274,22 +282,6 @@ def _with_moves(
 def _without_victims(plan: Plan) -> Plan:
     none = plan.victim[:0]
     return dataclasses.replace(plan, victim=none, out=none, cause=none, moved=none, to=none, moves=none)
-
-
-def _levels(problem: Problem, rules: Rules, plan: Plan, policy: Policy) -> tuple[LevelResult, ...]:
-    """Of formulation.md 8 if the plan evicts, else of 6; none where a plan that breaks rules has no values."""
-    from solver_sched.cycle import Budget
-    from solver_sched.model.effort import Effort
-    from solver_sched.model.levels import evaluate
-    from solver_sched.rights import lifted, rights
-
-    effort = Effort(Budget().seconds, policy.solve.gap)
-    if not plan.frees:
-        return evaluate(problem, rules, plan, effort)
-    # whoever the plan completes is no remainder
-    wide, allowed, whole = lifted(problem, rights(problem, rules, _without_victims(plan)), plan)
-    levels = evaluate(wide, rules, whole, effort, allowed=allowed)
-    return () if any(level.status.startswith("UNKNOWN") for level in levels) else levels
 
 
 def _line(index: Index, found: Violation) -> str:

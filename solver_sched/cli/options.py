@@ -21,6 +21,16 @@ class Output(StrEnum):
     yaml = "yaml"
 
 
+class Report(StrEnum):
+    """How an answer is written of which there is a page too."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+    html = "html"
+
+
 class Solver(StrEnum):
     """Who decides."""
 
@@ -107,6 +117,9 @@ OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.", show_default="stdout")
 ]
 OutputForm = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+ReportForm = Annotated[
+    Report, typer.Option("--output", "-o", help="Form of the answer; html: one page, for a browser.")
+]
 SchedulerNames = Annotated[
     list[str] | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,8 @@ from solver_sched.cli.options import (
     Output,
     OutputForm,
     PolicyName,
+    Report,
+    ReportForm,
     SaveSnapshot,
     SchedulerNames,
     Seed,
@@ -31,11 +33,12 @@ from solver_sched.cli.options import (
     TimeLimit,
     WhatIf,
 )
-from solver_sched.cli.output import answer
+from solver_sched.cli.output import answer, checked_form
 from solver_sched.cli.progress import progress
 from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
+    from solver_sched.cycle import CycleReport
     from solver_sched.model.effort import LevelResult
     from solver_sched.policy import Policy
     from solver_sched.snapshot import Snapshot
@@ -51,7 +54,7 @@ def plan(
     policy: PolicyName = None,
     solver: SolverName = Solver.optimal,
     time_limit: TimeLimit = None,
-    output: OutputForm = Output.table,
+    output: ReportForm = Report.table,
     scheduler_name: SchedulerNames = None,
     now: Now = None,
     strict: Strict = False,
@@ -67,11 +70,12 @@ def plan(
     Exit code 0 with a plan, also where single objects had mistakes; 1 if --evaluate finds a broken rule; 2 if nothing
     is left to plan.
     """
+    checked_form(output)
     checked = checked_policy(policy, lenient)
     inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
     if "-" in inputs.paths and str(evaluate) == "-":
         raise typer.BadParameter("standard input can be read only once", param_hint="--evaluate")
-    snapshot = _snapshot(inputs, scheduler_name, now, strict=strict, solver=solver if evaluate is None else None)
+    snapshot = read(inputs, scheduler_name, now, strict=strict, solver=solver if evaluate is None else None)
     if save_snapshot is not None:
         from solver_sched.snapshot import dump
 
@@ -81,12 +85,13 @@ def plan(
 
         bindings, gone = read_plan(evaluate)
         with progress("evaluating"):
-            result = judged(snapshot, checked, bindings, gone)
+            result = judged(snapshot, checked, bindings, gone, nodes=output is Report.html)
     else:
-        result = _planned(snapshot, checked, solver, time_limit, seed)
+        report = planned(snapshot, checked, solver, time_limit, seed)
+        result = report.as_dict(nodes=True) if output is Report.html else report.as_dict()
     from solver_sched.report.tables import plan_blocks
 
-    answer(result, output, lambda: plan_blocks(result, wide=output is Output.wide, unmet=checked.unmet()))
+    answer(result, output, lambda: plan_blocks(result, wide=output is Report.wide, unmet=checked.unmet()))
     if result.get("violations"):
         raise typer.Exit(NO)
 
@@ -120,8 +125,8 @@ def explain(
     inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
     if inputs.namespace and "/" not in name:
         name = f"{inputs.namespace}/{name}"
-    snapshot = _snapshot(inputs, scheduler_name, now, strict=strict, solver=solver)
-    result = _planned(snapshot, checked, solver, time_limit, seed)
+    snapshot = read(inputs, scheduler_name, now, strict=strict, solver=solver)
+    result = planned(snapshot, checked, solver, time_limit, seed).as_dict()
     try:
         found = record(result, name)
     except KeyError:
@@ -143,9 +148,10 @@ def checked_policy(name: str | None, lenient: bool) -> Policy:
     return policy
 
 
-def _snapshot(
+def read(
     inputs: Inputs, scheduler_names: list[str] | None, now: int | None, *, strict: bool, solver: Solver | None
 ) -> Snapshot:
+    """What there is to plan, with the imports of `solver` on their way. Raises InputError."""
     if solver is Solver.optimal:
         from solver_sched.model.process import warm_up
 
@@ -160,17 +166,22 @@ def _snapshot(
     return usable(snapshot, strict=strict)
 
 
-def _planned(
-    snapshot: Snapshot, policy: Policy, solver: Solver, time_limit: float | None, seed: int | None
-) -> dict[str, Any]:
+def planned(
+    snapshot: Snapshot,
+    policy: Policy,
+    solver: Solver,
+    time_limit: float | None,
+    seed: int | None,
+    doing: str = "planning",
+) -> CycleReport:
+    """One cycle, with the progress of its levels under what is said to be done."""
     from solver_sched.cycle import Budget
 
     limit = time_limit or policy.solve.time_limit_seconds or Budget().seconds
-    with progress("planning") as tell:
+    with progress(doing) as tell:
 
         def solved(level: LevelResult) -> None:
             bound = "no bound" if level.bound is None else f"bound {level.bound}, gap {level.gap:.4%}"
             tell(f"{level.name} = {level.value}, {bound}")
 
-        report = solver_sched.run_cycle(snapshot, policy, Budget(limit, seed=seed), solver.value, solved)
-        return report.as_dict()
+        return solver_sched.run_cycle(snapshot, policy, Budget(limit, seed=seed), solver.value, solved)

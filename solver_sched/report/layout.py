@@ -69,6 +69,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def numeric(table: Table) -> set[int]:
+    """Columns of numbers, which are set flush right."""
+    return {
+        c
+        for c in range(len(table.header))
+        if all(_is_number(row[c]) for row in table.rows) and any(row[c] not in NOTHING for row in table.rows)
+    }
+
+
 def _columns(table: Table, width: int | None) -> Iterator[tuple[str, Style]]:
     rows = [tuple(map(printable, row)) for row in table.rows]
     keep = list(range(len(table.header)))
@@ -79,9 +88,7 @@ def _columns(table: Table, width: int | None) -> Iterator[tuple[str, Style]]:
             keep.remove(table.header.index(name))
     last = keep[-1]
     # A header stands over its column on the side where the column is flush.
-    right = {
-        c for c in keep[:-1] if all(_is_number(row[c]) for row in rows) and any(row[c] not in NOTHING for row in rows)
-    }
+    right = numeric(table) & set(keep[:-1])
     taken = _taken(widths, keep)
     below = width is not None and taken + min(widths[last], LEAST_FOR_TEXT) > width
     for row, style in [*((row, "header") for row in header), *((row, "plain") for row in rows)]:

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import solver_sched
 from solver_sched.cli.app import app
-from solver_sched.cluster.objects import Node
+from solver_sched.cluster.objects import Needs, Node, Pod
 from solver_sched.errors import InputError
 from solver_sched.snapshot import InputProblem, Snapshot
 
 COMMANDS = [
-    *("", "plan", "explain", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate", "simulate"),
+    *("", "plan", "explain", "compare", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate"),
+    "simulate",
     *("policy", "policy check", "policy list", "policy show"),
 ]
 PROBLEM = InputProblem("a.yaml", "Pod ml/x", "spec.containers", "is missing")
@@ -52,7 +53,7 @@ def engine(plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNames
 
     def cycle(snapshot: Snapshot, policy: Any, budget: Any, solver: str = "optimal", *_: Any) -> Any:
         asked.given, asked.policy, asked.budget, asked.solver = snapshot, policy, budget, solver
-        return SimpleNamespace(as_dict=lambda: asked.plan)
+        return SimpleNamespace(as_dict=lambda **_: asked.plan)
 
     monkeypatch.setitem(solver_sched.__dict__, "load_snapshot", load)
     monkeypatch.setitem(solver_sched.__dict__, "run_cycle", cycle)
@@ -92,9 +93,17 @@ def test_version() -> None:
         (["snapshot"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE"),
         (["plan", "--kubeconfig", "/nowhere"], "/nowhere: Invalid kube-config file. No configuration found."),
         (
-            ["plan", "-o", "html"],
+            ["explain", "ml/a", "-o", "html"],
             "Invalid value for '--output' / '-o': 'html' is not one of 'table', 'wide', 'json', 'yaml'",
         ),
+        (
+            ["plan", "-o", "pdf"],
+            "Invalid value for '--output' / '-o': 'pdf' is not one of 'table', 'wide', 'json', 'yaml', 'html'",
+        ),
+        (["compare", "--solvers", "best"], "Invalid value for --solvers: 'best' is not one of optimal, greedy (see"),
+        (["compare", "--solvers", ","], "Invalid value for --solvers: ',' is not a list of names such as a,b (see"),
+        (["compare", "--policies", "default,nope"], "nope: no such file, and no shipped policy (known: default,"),
+        (["compare"], "Invalid value for -f: nothing to read: give -f PATH (- for stdin) or --example; no cluster is"),
         (["plan", "--time-limit", "-3s"], "Invalid value for '--time-limit': '-3s' is not a duration above zero"),
         (["plan", "--time-limit", "0"], "Invalid value for '--time-limit': '0' is not a duration above zero"),
         (["plan", "--now", "noon"], "Invalid value for '--now': 'noon' is not a time such as 2026-01-02T03:04:05Z"),
@@ -149,6 +158,48 @@ def test_the_policy_may_hold_the_time_limit(engine: SimpleNamespace, tmp_path: P
 def test_machine_forms_are_the_plan_and_nothing_else(engine: SimpleNamespace) -> None:
     assert json.loads(run("plan", "-f", "a", "-o", "json").stdout) == engine.plan
     assert yaml.safe_load(run("plan", "-f", "a", "-o", "yaml").stdout) == engine.plan
+
+
+def test_a_page_is_written_as_ascii_and_has_the_nodes(engine: SimpleNamespace) -> None:
+    """Whatever the stream's encoding is."""
+    engine.plan["nodes"] = [
+        {"name": "n\u00f6", "allocatable": {"cpu": "2"}, "used": {"cpu": "1"}, "arrive": 1, "leave": 0}
+    ]
+    result = run("plan", "-f", "a", "-o", "html")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("<!doctype html>")
+    assert result.stdout.isascii()
+    assert "n&#246;: 1/2 cpu" in result.stdout
+
+
+def test_compare_plans_with_each_solver_under_each_policy() -> None:
+    """A node of 1 CPU and a pod of 1 CPU: nothing differs, and everything is in the document."""
+    needs = Needs(request=(("cpu", 1000), ("pods", 1)))
+    snapshot = Snapshot(
+        nodes=(Node("n1", {"cpu": 1000, "pods": 110}),), pods=(Pod("ml", "a", needs, scheduler="solver-sched"),)
+    )
+    options = ["--policies", "default, packing", "--solvers", "greedy,optimal,greedy"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(solver_sched.__dict__, "load_snapshot", lambda *_, **__: snapshot)
+        found = json.loads(run("compare", "-f", "a", *options, "-o", "json").stdout)
+        told = run("compare", "-f", "a", *options).stdout
+        pages = run("compare", "-f", "a", *options, "-o", "html").stdout
+    assert found["kind"] == "Comparison"
+    assert [one["name"] for one in found["runs"]] == [
+        *("greedy default", "optimal default", "greedy packing", "optimal packing"),
+    ]
+    assert [one["pods"]["bound"] for one in found["runs"]] == [1, 1, 1, 1]
+    assert "nodes" not in found["runs"][0]
+    assert "nothing differs" in told
+    assert "Nodes by cpu in use, greedy packing" in pages
+
+
+def test_two_policies_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.yaml").write_text("actions: allocate\n")
+    policies = f"{tmp_path}/a/p.yaml,{tmp_path}/b/p.yaml"
+    assert "have one name" in refused("compare", "-f", "x", "--policies", policies)
 
 
 def test_lenient_warns_on_stderr(engine: SimpleNamespace, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_who_was_let_in_elsewhere_is_in() -> None:
 def test_a_value_that_is_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget ends while the best reading of `own` is open: 3 of at most 5 is known."""
     open_level = LevelResult("in-share.start>=0", 3, 5, "FEASIBLE")
-    monkeypatch.setattr("solver_sched.model.levels.evaluate", lambda *_: (open_level,))
+    monkeypatch.setattr("solver_sched.model.levels.evaluate", lambda *_, **__: (open_level,))
     (level,) = judge({"a-0": "n1", "a-1": "n2"})["levels"]
     assert (level["value"], level["bound"], level["status"]) == (3, None, "GIVEN (at least)")
 

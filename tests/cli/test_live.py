@@ -85,6 +85,18 @@ def test_without_files_the_cluster_of_the_current_context_is_planned(lister: Lis
     assert not [line for line in lister.asked if "limitranges" in line or "secrets" in line]
 
 
+@pytest.mark.usefixtures("here")
+def test_a_live_cluster_is_compared_on_one_snapshot(lister: Lister) -> None:
+    """Both policies see the pods as they were listed once."""
+    result = run("compare", "--policies", "default,packing", "--solvers", "greedy", "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [(one["name"], one["pods"]["bound"]) for one in json.loads(result.stdout)["runs"]] == [
+        ("greedy default", 1),
+        ("greedy packing", 1),
+    ]
+    assert lister.asked.count("/api/v1/pods?limit=500") == 1
+
+
 def test_kubeconfig_and_context_name_the_cluster(lister: Lister, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "other", lister.url, context="prod")
     assert bound(run("plan", "--kubeconfig", str(file), *GREEDY)) == {"ml/train-0": "n1"}
