@@ -46,11 +46,14 @@ class Budget:
     """`seconds`: wall seconds of the cycle, the solver's share of which is a deterministic budget.
 
     `apart`: solve in a child process that is killed on a hard overrun; False solves in this one (tests, embedding).
+    `walled`: False makes all of `seconds` the solver's deterministic budget, and wall time ends nothing: then the plan
+    follows from the arguments alone, on any machine (replays).
     """
 
     seconds: float = 5.0
     apart: bool = True
     seed: int | None = None
+    walled: bool = True
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,7 +116,8 @@ def run_cycle(
         seed = policy.solve.seed if budget.seed is None else budget.seed
         # what comes after the solve takes about as long as what came before
         after = min(clock.total, AFTER * budget.seconds)
-        effort = Effort(max(LEAST, budget.seconds - clock.total - after), policy.solve.gap, seed)
+        seconds = max(LEAST, budget.seconds - clock.total - after) if budget.walled else budget.seconds
+        effort = Effort(seconds, policy.solve.gap, seed, budget.walled)
         solution, failure = solve_apart(
             problem, rules, effort, without, progress, greedy_plan, baseline, towards, apart=budget.apart
         )
@@ -145,7 +149,8 @@ def run_cycle(
 
             def stands(plan: Plan) -> bool:
                 """The first plan is looked at in any case, the others while there is time."""
-                return (not next(tries) or clock.total < budget.seconds) and not violations(problem, rules, plan)
+                in_time = not next(tries) or not budget.walled or clock.total < budget.seconds
+                return in_time and not violations(problem, rules, plan)
 
             solved = spare(problem, rules, solved, stands)
         if early:

@@ -16,6 +16,7 @@ import numpy as np
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked, touched
+from solver_sched.problem.vectors import distinct
 
 State = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Kind, allocatable, used, and what of the rest is still being freed."""
@@ -62,7 +63,8 @@ class NodeScore:
         return total
 
 
-UNKNOWN = -2
+FEW = 16
+"""Nodes that are looked at one by one rather than as arrays."""
 NO_ROOM = -1
 IDLE = 2**40
 """What idle room scores above room that is still being freed: a pod that can be bound now does not wait for a better
@@ -82,16 +84,16 @@ class Loads:
         self.problem, self.rules = problem, rules
         self._states: list[State] = []
         self._row: dict[State, int] = {}
-        alloc = list(map(tuple, problem.node_alloc.tolist()))
-        used = list(map(tuple, (problem.node_alloc - problem.node_free).tolist()))
+        alloc, used = problem.node_alloc, problem.node_alloc - problem.node_free
         self._waits = bool(problem.node_releasing.any())
-        freed = list(map(tuple, problem.node_releasing.tolist()))
-        kinds = problem.node_kind.tolist()
-        rows = [self._state_row(state) for state in zip(kinds, alloc, used, freed, strict=True)]
-        self.state = np.array(rows, np.int64)
+        freed = problem.node_releasing
+        first, self.state = distinct(np.column_stack([problem.node_kind, alloc, used, freed]))
+        for n in first.tolist():
+            kind = int(problem.node_kind[n])
+            self._state_row((kind, tuple(alloc[n].tolist()), tuple(used[n].tolist()), tuple(freed[n].tolist())))
         self._log: list[int] = []
         self._view: dict[int, tuple[int, Ints]] = {}
-        self._known: dict[int, Ints] = {}
+        self._known: dict[int, dict[int, int]] = defaultdict(dict)
         self._score: dict[int, NodeScore] = {}
         self._coupled: dict[int, list[DomainRule]] = defaultdict(list)
         for rule in rules.domain_rules:
@@ -159,21 +161,24 @@ class Loads:
         seen, score = self._view.get(shape, (-1, np.zeros(0, np.int64)))
         if seen == len(self._log):
             return score
-        if seen < 0:
-            nodes, score = np.arange(len(self.state)), np.full(len(self.state), NO_ROOM, np.int64)
+        known, fresh = self._known[shape], self._log[seen:]
+        if seen >= 0 and len(fresh) <= FEW:
+            for node in fresh:
+                score[node] = self._of_state(known, shape, int(self.state[node]))
         else:
-            nodes = np.array(self._log[seen:], np.int64)
-        known = self._known.get(shape, np.zeros(0, np.int64))
-        if len(known) < len(self._states):
-            known = np.concatenate([known, np.full(len(self._states), UNKNOWN, np.int64)])
-            self._known[shape] = known
-        states = self.state[nodes]
-        values = known[states]
-        for row in set(states[values == UNKNOWN].tolist()):
-            known[row] = self._one(shape, row)
-        score[nodes] = known[states]
+            nodes = np.array(fresh, np.int64) if seen >= 0 else np.arange(len(self.state))
+            rows, inverse = np.unique(self.state[nodes], return_inverse=True)
+            values = [self._of_state(known, shape, row) for row in rows.tolist()]
+            score = score if seen >= 0 else np.full(len(self.state), NO_ROOM, np.int64)
+            score[nodes] = np.array(values, np.int64)[inverse.reshape(-1)]
         self._view[shape] = (len(self._log), score)
         return score
+
+    def _of_state(self, known: dict[int, int], shape: int, row: int) -> int:
+        value = known.get(row)
+        if value is None:
+            value = known[row] = self._one(shape, row)
+        return value
 
     def _one(self, shape: int, row: int) -> int:
         """Score of one state."""

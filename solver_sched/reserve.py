@@ -6,6 +6,7 @@ whatever ends in time, or fits beside it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -82,6 +83,9 @@ class _Calendar:
         queues = _queues_of(snapshot, index, running)
         self.queue = np.concatenate([np.array(queues, np.int64), problem.job_queue[problem.set_job[t]]])
         self.job = np.concatenate([np.full(len(running), -1, np.int64), problem.set_job[t]])
+        self._sets: dict[int, list[int]] = defaultdict(list)
+        for number, job in enumerate(problem.set_job.tolist()):
+            self._sets[job].append(number)
         self.kept = np.zeros_like(problem.node_free)
         self.kept_of = np.zeros_like(problem.queue_used)
         self.ask = np.zeros_like(problem.job_held)
@@ -150,8 +154,21 @@ class _Calendar:
             use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]
             if ((use > deserved[q]) & self.rules.contended & (self.ask[j] > 0)).any():
                 return None
-        plan = start(replace(self.problem, node_free=self._room(there, t)), self.rules, j)
+        room = self._room(there, t)
+        if self._short(j, room):
+            return None
+        plan = start(replace(self.problem, node_free=room), self.rules, j)
         return plan if len(plan.count) else None
+
+    def _short(self, j: int, room: Ints) -> bool:
+        """Whether fewer pods of the job than it needs would fit even if no two of its sets met on a node."""
+        p, possible = self.problem, 0
+        for t in self._sets.get(j, ()):
+            request = p.request[p.set_shape[t]]
+            asked = np.flatnonzero(request)
+            fits = (room[:, asked] // request[asked]).min(axis=1).clip(min=0).sum() if len(asked) else p.set_count[t]
+            possible += min(int(p.set_count[t]), int(fits))
+        return possible < int(self.rules.need[j])
 
     def _made(self, j: int, ahead: Bools, there: Bools, t: int, plan: Plan) -> Reservation:
         p, index = self.problem, self.index

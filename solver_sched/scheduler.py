@@ -85,7 +85,7 @@ class Observer(Protocol):
 class Settings:
     """`period`: seconds from the start of one cycle to the earliest start of the next. `time_limit`: of a cycle, None =
     the policy's. `quota_reason`, see `conditions.Shown`. `dump_dir`: where the snapshot of a cycle goes whose plan was
-    refused, None = nowhere.
+    refused, None = nowhere. `apart`, `walled`, `seed`: of the solver, see `cycle.Budget`.
     """
 
     period: float = 1.0
@@ -93,6 +93,9 @@ class Settings:
     quota_reason: bool = True
     dump_dir: Path | None = None
     solver: str = "optimal"
+    apart: bool = True
+    walled: bool = True
+    seed: int | None = None
 
 
 class Scheduler:
@@ -111,7 +114,7 @@ class Scheduler:
         settings: Settings,
         observer: Observer,
         *,
-        show: Callable[[Shown], None] = lambda _: None,
+        show: Callable[[Shown], None] | None = None,
         complain: Callable[[InputProblem], None] = lambda _: None,
         term: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.time,
@@ -205,7 +208,7 @@ class Scheduler:
                     self._see(replace_report(self.report, snapshot=snapshot, decisions=()), bound)
                     return None
             took = time.perf_counter() - begun
-            report = run_cycle(snapshot, self._policy.policy, Effort(self._limit()), self._settings.solver)
+            report = run_cycle(snapshot, self._policy.policy, self._effort(), self._settings.solver)
             self.report = report
             if report.refused:
                 self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
@@ -237,9 +240,14 @@ class Scheduler:
     def _limit(self) -> float:
         return self._settings.time_limit or self._policy.policy.solve.time_limit_seconds or Effort().seconds
 
+    def _effort(self) -> Effort:
+        settings = self._settings
+        return Effort(self._limit(), settings.apart, settings.seed, settings.walled)
+
     def _carry_out(self, report: CycleReport) -> None:
         """Decisions in the order in which they may be carried out; a gang's binds go together."""
-        pods = {pod.key: pod for pod in report.snapshot.pods}
+        named = {one.pod for one in report.decisions if not isinstance(one, Admit)}
+        pods = {key: pod for pod in report.snapshot.pods if (key := pod.key) in named} if named else {}
         groups = {group.key: group for group in report.snapshot.groups}
         admitted: list[PodGroup] = []
         binds: dict[str, list[Placement]] = {}
@@ -267,6 +275,8 @@ class Scheduler:
         self._hands.evict(evictions)
         ours = frozenset(report.snapshot.scheduler_names)
         for pod in report.snapshot.pods:
+            if pod.nominated is None and not promised:
+                continue
             node = promised.get(pod.key)
             waits = pod.node is None and pod.scheduler in ours and pod.group not in binds and pod.key not in binds
             if node != pod.nominated and (node is not None or waits):
@@ -275,7 +285,8 @@ class Scheduler:
     def _see(self, report: CycleReport, bound: Mapping[str, int] = {}) -> None:
         """What users and dashboards see of the cluster as it is now. `bound`: by group, pods bound since the report."""
         self._observer.broken_gangs(sum(_broken(job, bound.get(job.name, 0)) for job in report.index.members))
-        self._show(Shown(report, quota_reason=self._settings.quota_reason, failed=self._cache.failed()))
+        if self._show is not None:
+            self._show(Shown(report, quota_reason=self._settings.quota_reason, failed=self._cache.failed()))
 
     def _log(self, report: CycleReport) -> None:
         problems = frozenset(report.snapshot.problems)
@@ -283,6 +294,8 @@ class Scheduler:
             _log.warning("cannot be used: %s", problem)
             self._complain(problem)
         self._problems = problems
+        if not _log.isEnabledFor(logging.INFO):
+            return
         fields = logs.of_cycle(report)
         broken = [job.name for job in report.index.members if _broken(job)]
         if broken:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from solver_sched.cli import capture, listing, planning, policy, run, traces
+from solver_sched.cli import capture, listing, planning, policy, run, simulation, traces
 from solver_sched.cli.errors import Commands
 
 PLUGIN = "kubectl solver-sched"
@@ -31,6 +31,9 @@ app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue 
 app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
 app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
 app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
+app.command(epilog="Example: solver-sched simulate --generate nodes=50,jobs=500,days=1 --policies default,preempting")(
+    simulation.simulate
+)
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     epilog="Example: solver-sched run --kubeconfig ~/.kube/config --scheduler-name solver-sched --dry-run",

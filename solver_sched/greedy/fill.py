@@ -76,7 +76,8 @@ class Greedy:
         self.left = problem.set_count.copy()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
         self.new = np.zeros_like(problem.queue_used)
-        self.held = [int(v) for v in rules.start_value]
+        self.held = rules.start_value.tolist()
+        self.contended = rules.contended.tolist()
         self.sets: dict[int, list[int]] = defaultdict(list)
         for t, j in enumerate(problem.set_job.tolist()):
             self.sets[j].append(t)
@@ -135,11 +136,16 @@ class Greedy:
         deserved = self.rules.deserved
         if deserved is None:
             return Fraction(0)
-        used = self.used[q] + self.new[q]
-        entitled = np.flatnonzero((deserved[q] > 0) & self.rules.contended).tolist()
-        over = bool(((used > 0) & (deserved[q] <= 0) & self.rules.contended).any())
-        shares = [Fraction(int(used[r]), int(deserved[q, r])) for r in entitled]
-        return max([*shares, Fraction(2) if over and not shares else Fraction(0)])
+        used = (self.used[q] + self.new[q]).tolist()
+        part, whole, over, entitled = 0, 1, False, False
+        for r, due in enumerate(deserved[q].tolist()):
+            if not self.contended[r]:
+                continue
+            entitled |= due > 0
+            over |= used[r] > 0 >= due
+            if due > 0 and used[r] * whole > part * due:
+                part, whole = used[r], due
+        return Fraction(2) if over and not entitled else Fraction(part, whole)
 
     def _allowed(self, q: int, shape: int) -> bool:
         """Ceilings of the queue with one more pod (C7, C8)."""

@@ -13,11 +13,19 @@ from solver_sched.problem.arrays import Ints, Plan, Problem
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """`seconds`: the budget in deterministic seconds; `gap`: relative gap that closes a level; `seed`."""
+    """`seconds`: the budget in deterministic seconds; `gap`: relative gap that closes a level; `seed`. `walled`: the
+    wall clock ends a solve as well; if not, nothing that a machine's speed decides does, and engines without a
+    deterministic budget are left out (but not where the relaxation guides an eviction model).
+    """
 
     seconds: float = 5.0
     gap: float = 1e-4
     seed: int = 0
+    walled: bool = True
+
+    def clock(self) -> Clock:
+        """A clock that starts now."""
+        return Clock(self.seconds if self.walled else math.inf)
 
 
 class OutOfTimeError(Exception):
@@ -38,7 +46,7 @@ class Clock:
 
     def over(self, part: float = 0.0) -> bool:
         """Whether no more than this part of the seconds is left."""
-        return self.left <= (part * max(0.0, self.seconds) if part else 0.0)
+        return self.seconds < math.inf and self.left <= (part * max(0.0, self.seconds) if part else 0.0)
 
     def check(self) -> None:
         """Raises OutOfTimeError."""

@@ -67,10 +67,10 @@ def solve(
     The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
     section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
     """
-    clock = Clock(effort.seconds)
+    clock = effort.clock()
     follows = rules.policy.evicts and len(problem.victims.holder) > 0
     first = replace(effort, seconds=FIRST * effort.seconds) if follows else effort
-    first_clock = Clock(first.seconds)
+    first_clock = first.clock()
     ledger = Ledger(problem, rules)
     floor = Joint(ledger, clock=first_clock) if small(ledger) else Apart(ledger, first_clock)
     search = Search(ledger, floor, first, progress, first_clock)

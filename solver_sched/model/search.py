@@ -77,7 +77,7 @@ class Search:
         clock: Clock | None = None,
     ) -> None:
         self.ledger, self.floor, self.effort = ledger, floor, effort
-        self.clock = Clock(effort.seconds) if clock is None else clock
+        self.clock = effort.clock() if clock is None else clock
         self.model = ledger.model
         self.progress = progress
         self.incumbent: list[int] | None = None
@@ -136,6 +136,8 @@ class Search:
             stages = [] if best_effort else [Stage.GUIDED]
         elif not best_effort:
             stages.remove(Stage.GUIDED)
+            if not self.effort.walled:
+                stages.remove(Stage.MIP)
         cheap = CHEAP if self.guided is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
@@ -327,7 +329,8 @@ class Search:
         parameters.num_workers = 1
         parameters.random_seed = self.effort.seed
         parameters.max_deterministic_time = max(0.02, seconds)
-        parameters.max_time_in_seconds = self._wall(WALL_SAFETY * max(0.02, seconds) + 0.5)
+        if self.effort.walled:
+            parameters.max_time_in_seconds = self._wall(WALL_SAFETY * max(0.02, seconds) + 0.5)
         parameters.presolve_inclusion_work_limit = 0
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0

@@ -20,6 +20,7 @@ from solver_sched.plugins.plugin import NodeScores, Plugin, QueueCeiling
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
 from solver_sched.problem.shares import Demand, demand, waiting_for_backfill
+from solver_sched.problem.vectors import distinct
 
 MAX_GRAIN = 2**26
 VALUE_SUM = 2**30
@@ -267,14 +268,24 @@ class _Values:
 
     def _share(self, x: Ints) -> Fraction:
         """At most 1: what exceeds the cluster runs nowhere and must not coarsen the grain of all others."""
-        largest = max((Fraction(int(a), t) for a, t in zip(x, self._total, strict=True) if t > 0), default=Fraction(0))
-        return min(Fraction(1), largest)
+        part, whole = 0, 1
+        for amount, total in zip(x.tolist(), self._total, strict=True):
+            if total > 0 and amount * whole > part * total:
+                part, whole = amount, total
+        return Fraction(1) if part >= whole else Fraction(part, whole)
 
     def of(self, rows: Ints) -> Ints:
         """(M,) value of each request vector (M, R)."""
-        distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-        values = np.array([max(1, int(self.grain * self._share(x))) for x in distinct], np.int64)
-        return values[inverse.reshape(-1)] if len(rows) else np.zeros(0, np.int64)
+        of = [(r, total) for r, total in enumerate(self._total) if total > 0]
+        first, inverse = distinct(rows)
+        values = np.array(
+            [
+                max(1, min(self.grain, max((self.grain * x[r] // total for r, total in of), default=0)))
+                for x in rows[first].tolist()
+            ],
+            np.int64,
+        )
+        return values[inverse]
 
 
 def _age(problem: Problem, wanted: Demand) -> Ints:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from solver_sched.problem.domain_rules import class_columns
 from solver_sched.problem.jobs import Job, age_limit, hold, jobs_of, pod_hold, queues_of
 from solver_sched.problem.placement import Placement, place
 from solver_sched.problem.reservations import Reservation
-from solver_sched.problem.vectors import SUM_LIMIT, Vectors, largest_amount
+from solver_sched.problem.vectors import SUM_LIMIT, Vectors, distinct, largest_amount
 from solver_sched.problem.victims import Rows, movable, victims
 from solver_sched.snapshot import Snapshot
 
@@ -63,7 +62,8 @@ def encode(
     running = [(job.key, pod) for job in jobs for pod in job.resident if movable(pod)] if evicting and moving else []
     # a pod that moves starts anew: reservations bind it like one that waits
     bound = reservations.bound_by(reserved, snapshot, owners + running)
-    on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and not pod.finished]
+    ended = ("Succeeded", "Failed")
+    on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and pod.phase not in ended]
     placement = place(snapshot.nodes, candidates + [pod for _, pod in running], on_node, snapshot, bound)
     pending_shapes = 1 + int(placement.shape_of[: len(candidates)].max(initial=-1))
     pod_held = {candidates[row].key: reason for row, reason in placement.held.items() if row < len(candidates)}
@@ -91,7 +91,7 @@ def encode(
     job_row = {job.key: j for j, job in enumerate(rows)}
     queue_used = np.zeros((len(queue_row), len(resources)), np.int64)
     residents = [(queue_row[job.queue], pod) for job in jobs if job.queue in queue_row for pod in job.resident]
-    vector.add(queue_used, (q for q, _ in residents), [pod for _, pod in residents])
+    vector.add(queue_used, [q for q, _ in residents], [pod for _, pod in residents])
     queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
     foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours and not pod.terminating] + queueless)
     units = _running_units(jobs, queue_row, vector)
@@ -224,18 +224,20 @@ def _node_arrays(
 ) -> _NodeArrays:
     """Allocatable, free and being freed per node (N, R), and the domain columns that domain rules need (N, k)."""
     alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
-    for n, node in enumerate(snapshot.nodes):
-        alloc[n, vector.column["pods"]] = DEFAULT_SLOTS
-        for name, amount in node.allocatable.items():
-            alloc[n, vector.column[name]] = min(amount, vector.most)
+    given = [node.allocatable for node in snapshot.nodes]
+    for name, r in vector.column.items():
+        absent = DEFAULT_SLOTS if name == "pods" else 0
+        column = [amounts.get(name, absent) for amounts in given]
+        alloc[:, r] = column if vector.most == SUM_LIMIT else [min(amount, vector.most) for amount in column]
     used = np.zeros_like(alloc)
-    vector.add(used, (row[pod.node or ""] for pod in on_node), on_node)
+    vector.add(used, [row[pod.node or ""] for pod in on_node], on_node)
     # room that another scheduler has promised to a pod of its own is as good as taken
-    promised = [pod for pod in snapshot.pods if _promised_elsewhere(pod, snapshot) and pod.nominated in row]
-    vector.add(used, (row[pod.nominated or ""] for pod in promised), promised)
+    nominated = [pod for pod in snapshot.pods if pod.nominated is not None]
+    promised = [pod for pod in nominated if _promised_elsewhere(pod, snapshot) and pod.nominated in row]
+    vector.add(used, [row[pod.nominated or ""] for pod in promised], promised)
     releasing = np.zeros_like(alloc)
     leaving = [pod for pod in on_node if pod.terminating]
-    vector.add(releasing, (row[pod.node or ""] for pod in leaving), leaving)
+    vector.add(releasing, [row[pod.node or ""] for pod in leaving], leaving)
     free = alloc - used + releasing
     for name, _, node_free, node_alloc in placement.extra:
         alloc[:, vector.column[name]] = node_alloc
@@ -361,8 +363,9 @@ def _node_classes(
     key = np.column_stack([placement.node_kind[rows], useful[rows], nodes.domains[rows]])
     if not len(rows):
         return node_class, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, request.shape[1]), np.int64)
-    _, first, inverse, size = np.unique(key, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    node_class[rows] = inverse.reshape(-1)
+    first, inverse = distinct(key)
+    node_class[rows] = inverse
+    size = np.bincount(inverse, minlength=len(first))
     return node_class, size.astype(np.int64), placement.node_kind[rows][first].astype(np.int64), useful[rows][first]
 
 
@@ -386,9 +389,15 @@ def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:
             if other == r or not len(users) or (users[:, other] == 0).any():
                 continue
             # the steepest user decides; Python ints, as bytes times bytes leave 64 bits
-            steep = max(Fraction(int(u[r]), int(u[other])) for u in users)
-            values, inverse = np.unique(out[:, other], return_inverse=True)
-            cap = np.array([min(int(v * steep), 2**62) for v in values.tolist()], np.int64)
-            out[:, r] = np.minimum(out[:, r], cap[inverse.reshape(-1)])
+            rise, run = 0, 1
+            for up, along in zip(users[:, r].tolist(), users[:, other].tolist(), strict=True):
+                if up * run > rise * along:
+                    rise, run = up, along
+            most = int(out[:, other].max(initial=0))
+            if most * rise < 2**62:
+                cap = out[:, other] * rise // run
+            else:
+                cap = np.array([min(v * rise // run, 2**62) for v in out[:, other].tolist()], np.int64)
+            out[:, r] = np.minimum(out[:, r], cap)
     lattice: Ints = out // grain * grain
     return lattice

@@ -59,9 +59,10 @@ class InterPod:
         self.table = table
         asking = _distinct(pod.needs for pod in pending)
         running: dict[int, tuple[Needs, list[int]]] = {}
-        for pod in resident:
+        coupled = any(_couples(needs) for needs in {id(pod.needs): pod.needs for pod in resident}.values())
+        for pod in resident if coupled else ():
             needs = pod.needs
-            if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
+            if _couples(needs):
                 assert pod.node is not None
                 running.setdefault(id(needs), (needs, []))[1].append(table.rows[pod.node])
         others = tuple(others)
@@ -318,3 +319,7 @@ def _shapes_matched(shapes: Sequence[PodRules]) -> dict[int, list[int]]:
 
 def _rows(shapes: Iterable[int]) -> Ints:
     return np.array(sorted(shapes), np.int64)
+
+
+def _couples(needs: Needs) -> bool:
+    return bool(needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity)

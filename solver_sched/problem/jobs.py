@@ -121,16 +121,19 @@ def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list
     succeeded: list[Pod] = []
     terminating = 0
     for pod in pods:
-        if pod.phase == "Succeeded":
+        phase = pod.phase
+        if phase == "Succeeded":
             succeeded.append(pod)
-        elif pod.terminating or pod.finished:
-            terminating += not pod.finished
-        elif pod.node is not None or pod.phase == "Running":
+        elif pod.terminating or phase == "Failed":
+            terminating += phase != "Failed"
+        elif pod.node is not None or phase == "Running":
             resident.append(pod)
-        elif pod.phase in ("Pending", ""):
+        elif phase in ("Pending", ""):
             pending.append(pod)
-    pending.sort(key=_task_order)
-    resident.sort(key=_task_order)
+    if len(pending) > 1:
+        pending.sort(key=_task_order)
+    if len(resident) > 1:
+        resident.sort(key=_task_order)
     return Job(key, group, queue, priority, pending, resident, succeeded, terminating)
 
 

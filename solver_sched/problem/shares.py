@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
+from solver_sched.problem.vectors import distinct
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,7 +60,8 @@ def _shape_room(problem: Problem, forbidden: Bools, domain_rules: Sequence[Domai
     if not len(problem.node_alloc):
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
-    kinds, size = np.unique(key, axis=0, return_counts=True)
+    first, alike = distinct(key)
+    kinds, size = key[first], np.bincount(alike)
     single = {int(s) for rule in domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
     for s, request in enumerate(problem.request):
         asked = request > 0
@@ -91,6 +93,9 @@ def water_fill(avail: int, weight: list[int], floor: list[int], cap: list[int]) 
     Rounded down. Exact: the level is found between breakpoints with rationals, no rounds to converge.
     """
     cap = [max(f, c) for f, c in zip(floor, cap, strict=True)]
+    full = [c if w > 0 else f for w, f, c in zip(weight, floor, cap, strict=True)]
+    if sum(full) <= avail:
+        return full  # nearly always: few resources are contended
 
     def at(level: Fraction) -> list[Fraction]:
         return [max(Fraction(f), min(Fraction(c), w * level)) for w, f, c in zip(weight, floor, cap, strict=True)]

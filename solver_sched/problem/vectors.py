@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver_sched.cluster.objects import Pod
 from solver_sched.problem.arrays import Index, Ints
 from solver_sched.snapshot import Snapshot
 
 SUM_LIMIT = 2**63 - 1
+MIX = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming 3, 6.4: multiplicative hashing)."""
+DENSE = 64
+"""Cells of a table of counts per pod up to which such a table is the faster way to sum."""
+
+
+def distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """As `np.unique(rows, axis=0)` with `return_index` and `return_inverse`: of the distinct rows of (M, K), in
+    lexicographic order, the first of each; and for each row which of them it is (M,).
+
+    Sorting whole rows is slow. They are told apart by a sum modulo 2^64 instead; where that mixes up two, as seldom as
+    it may be, rows are sorted after all.
+    """
+    if not len(rows) or not rows.shape[1]:
+        return np.arange(min(len(rows), 1)), np.zeros(len(rows), np.int64)
+    rows = np.ascontiguousarray(rows, np.int64)
+    mixed = rows.view(np.uint64) * MIX
+    mixed ^= mixed >> np.uint64(32)
+    _, first, inverse = np.unique(mixed @ _odd(rows.shape[1]), return_index=True, return_inverse=True)
+    if not (rows[first[inverse]] == rows).all():
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return first, inverse.reshape(-1)
+    order = np.lexsort(rows[first].T[::-1])
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[inverse]
+
+
+def _odd(number: int) -> NDArray[np.uint64]:
+    """Odd multipliers, one for each column: powers of one, so that equal rows in other columns differ."""
+    return MIX ** np.arange(1, 2 * number, 2, dtype=np.uint64)
 
 
 def requests(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> Ints:
     """(len(pods), R) what each pod holds, in the numbers of the problem."""
     vector = Vectors({name: r for r, name in enumerate(index.resources)}, largest_amount(snapshot))
-    return np.array([vector.of(pod) for pod in pods], np.int64).reshape(-1, len(index.resources))
+    rows = vector.rows(pods)
+    return vector.all[rows] if rows else np.zeros((0, len(index.resources)), np.int64)
 
 
 def largest_amount(snapshot: Snapshot) -> int:
@@ -24,12 +58,12 @@ def largest_amount(snapshot: Snapshot) -> int:
     of what fits; what is cut still fits on no node but one that is cut as well.
     """
     amounts = [amount for node in snapshot.nodes for amount in node.allocatable.values()]
-    seen: dict[int, int] = {}
-    for pod in snapshot.pods:
-        if id(pod.needs) not in seen:
-            seen[id(pod.needs)] = max((amount for _, amount in pod.needs.request), default=0)
-        amounts.append(seen[id(pod.needs)])
-    return SUM_LIMIT if sum(amounts) < SUM_LIMIT else SUM_LIMIT // (1 + len(amounts))
+    needs = [pod.needs for pod in snapshot.pods]
+    distinct = {id(one): one for one in needs}
+    total = sum(amounts)
+    for row, pods in Counter(map(id, needs)).items():
+        total += pods * max((amount for _, amount in distinct[row].request), default=0)
+    return SUM_LIMIT if total < SUM_LIMIT else SUM_LIMIT // (1 + len(amounts) + len(needs))
 
 
 class Vectors:
@@ -52,18 +86,38 @@ class Vectors:
             self._vectors.append(vector)
         return row
 
+    @property
+    def all(self) -> Ints:
+        """(rows, R) the vectors so far."""
+        return np.array(self._vectors, np.int64)
+
     def of(self, pod: Pod) -> Ints:
         """(R,) request of the pod."""
         return self._vectors[self.row(pod)]
 
-    def add(self, out: Ints, at: Iterable[int], pods: Sequence[Pod]) -> None:
+    def rows(self, pods: Sequence[Pod]) -> list[int]:
+        """The row of each pod."""
+        known = self._row
+        return [known[key] if (key := id(pod.needs)) in known else self.row(pod) for pod in pods]
+
+    def add(self, out: Ints, at: Sequence[int], pods: Sequence[Pod]) -> None:
         """Add the request of each pod to the row of `out` (M, R) that `at` names for it."""
-        rows = np.fromiter((self.row(pod) for pod in pods), np.int64)
-        if len(rows):
-            np.add.at(out, np.fromiter(at, np.int64), np.array(self._vectors)[rows])
+        rows = self.rows(pods)
+        if not rows:
+            return
+        width = len(self._vectors)
+        if len(out) * width > DENSE * len(rows):
+            np.add.at(out, np.array(at, np.int64), np.array(self._vectors)[rows])
+            return
+        counts = np.bincount(np.array(at, np.int64) * width + rows, minlength=len(out) * width)
+        out += counts.reshape(len(out), width) @ np.array(self._vectors)
 
     def total(self, pods: Sequence[Pod]) -> Ints:
         """(R,) sum of the requests."""
-        out: Ints = np.zeros((1, len(self.column)), np.int64)
-        self.add(out, (0 for _ in pods), pods)
-        return out.reshape(-1)
+        rows = self.rows(pods)
+        if not rows:
+            return np.zeros(len(self.column), np.int64)
+        if rows.count(rows[0]) == len(rows):  # as of most jobs
+            return self._vectors[rows[0]] * len(rows)
+        out: Ints = np.array([self._vectors[row] for row in rows]).sum(axis=0)
+        return out

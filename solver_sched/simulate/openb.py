@@ -8,15 +8,21 @@ from __future__ import annotations
 import csv
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
+from msgspec.structs import replace
+
+from solver_sched.cluster.objects import Needs, Node, NodeTerm, Queue, Requirement
 from solver_sched.errors import InputError
+from solver_sched.simulate.trace import Job, Pods, Trace
+from solver_sched.snapshot import InputProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Json = dict[str, Any]
 GpuShare = Literal["whole", "milli"]
+_V = TypeVar("_V")
 
 GPU = "nvidia.com/gpu"
 GPU_MILLI = "solver-sched.io/gpu-milli"
@@ -31,6 +37,8 @@ START = datetime(2023, 1, 1, tzinfo=UTC)
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+TIME_COLUMNS = ("creation_time", "deletion_time")
+MIB = 2**20
 LARGEST = 10**9
 """Far above any machine (10^9 MiB is 1 PiB): a larger number is a broken row."""
 
@@ -50,6 +58,78 @@ def read(nodes_csv: str | Path, pods_csv: str | Path, *, gpu_share: GpuShare = "
         raise ValueError(f"gpu_share {gpu_share!r}: must be one of {', '.join(get_args(GpuShare))}")
     nodes = [_node(row, gpu_share) for row in _rows(Path(nodes_csv), NODE_COLUMNS)]
     return nodes + [_pod(row, gpu_share) for row in _rows(Path(pods_csv), POD_COLUMNS)]
+
+
+def read_trace(nodes_csv: Path, pods_csv: Path, first: int | None = None) -> Trace:
+    """The same as a trace: each pod a job that runs from its scheduling (else its creation) to its deletion, in a queue
+    for each quality of service, whole GPUs only. Rows with a mistake, and pods that are never deleted, are left out,
+    each of the former with a line in `problems`. `first`: at most so many jobs.
+
+    Raises InputError where a file cannot be read or lacks a column.
+    """
+    wrong: list[InputError] = []
+    nodes = [node for row in _rows(nodes_csv, NODE_COLUMNS, wrong.append) if (node := _tried(_frozen, row, wrong))]
+    jobs: list[Job] = []
+    shared: dict[Needs, Needs] = {}
+    endless = 0
+    for row in _rows(pods_csv, (*POD_COLUMNS, *TIME_COLUMNS), wrong.append):
+        if first is not None and len(jobs) >= first:
+            break
+        if not row.text("deletion_time"):
+            endless += 1
+            continue
+        job = _tried(_job, row, wrong, shared)
+        if job is not None:
+            jobs.append(job)
+    begin = min((job.submitted for job in jobs), default=0)
+    return Trace(
+        source=f"{nodes_csv}, {pods_csv}",
+        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
+        queues=tuple(Queue(name) for name in sorted({job.queue for job in jobs})),
+        jobs=tuple(
+            sorted((replace(job, submitted=job.submitted - begin) for job in jobs), key=lambda job: job.submitted)
+        ),
+        problems=tuple(InputProblem(one.source, one.object, one.field, one.message) for one in wrong),
+        notes=(f"{endless} pods without deletion_time left out",) if endless else (),
+    )
+
+
+def _tried(read: Callable[..., _V], row: _Row, wrong: list[InputError], *more: Any) -> _V | None:
+    try:
+        return read(row, *more)
+    except InputError as error:
+        wrong.append(error)
+        return None
+
+
+def _frozen(row: _Row) -> Node:
+    named, model, gpus = row.text("sn"), row.text("model"), row.integer("gpu")
+    allocatable = {"cpu": row.integer("cpu_milli"), "memory": row.integer("memory_mib") * MIB, "pods": POD_SLOTS}
+    labels = {"kubernetes.io/hostname": named} | ({MODEL: model} if model else {})
+    return Node(named, allocatable | ({GPU: gpus} if gpus else {}), labels)
+
+
+def _job(row: _Row, shared: dict[Needs, Needs]) -> Job:
+    count = row.integer("num_gpu")
+    request = {"cpu": row.integer("cpu_milli"), "memory": row.integer("memory_mib") * MIB, GPU: count, "pods": 1}
+    models = tuple(model.strip() for model in row.text("gpu_spec").split("|") if model.strip())
+    needs = Needs(
+        tuple(sorted((name, amount) for name, amount in request.items() if amount)),
+        node_affinity=(NodeTerm((Requirement(MODEL, "In", models),)),) if models else None,
+    )
+    created, deleted = row.integer("creation_time"), row.integer("deletion_time")
+    begun = row.integer("scheduled_time") if row.text("scheduled_time") else created
+    if deleted < begun:
+        row.fail("deletion_time", f"{deleted} is before the pod begins at {begun}")
+    return Job(
+        namespace="openb",
+        name=row.text("name"),
+        pods=(Pods(1, shared.setdefault(needs, needs)),),
+        submitted=created,
+        run_time=deleted - begun,
+        minimum=1,
+        queue=row.text("qos").lower() or "default",
+    )
 
 
 class _Row:
@@ -76,8 +156,12 @@ class _Row:
         raise InputError(message, source=str(self.path), kind_and_name=f"row {self.number}", field=column)
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
-    """The rows of a file, each with a name of its own in the first column."""
+def _raised(wrong: InputError) -> None:
+    raise wrong
+
+
+def _rows(path: Path, columns: tuple[str, ...], bad: Callable[[InputError], None] = _raised) -> Iterator[_Row]:
+    """The rows of a file, each with a name of its own in the first column. `bad`: is told of rows that are left out."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
@@ -90,18 +174,26 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
             for cells in reader:
                 if not cells:
                     continue
-                if len(cells) != len(header):
-                    message = f"{len(cells)} columns, the header has {len(header)}"
-                    raise InputError(message, source=str(path), kind_and_name=f"row {reader.line_num}")
-                row = _Row(path, reader.line_num, dict(zip(header, cells, strict=True)))
-                named = row.required(columns[0])
-                if named in seen:
-                    row.fail(columns[0], f"{named} stands in row {seen[named]} already")
-                seen[named] = row.number
+                row = _Row(path, reader.line_num, dict(zip(header, cells, strict=False)))
+                try:
+                    _check(row, columns[0], len(cells), len(header), seen)
+                except InputError as wrong:
+                    bad(wrong)
+                    continue
                 yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else f"not a CSV text ({error})"
         raise InputError(f"cannot be read: {reason}", source=str(path)) from None
+
+
+def _check(row: _Row, column: str, cells: int, columns: int, seen: dict[str, int]) -> None:
+    if cells != columns:
+        message = f"{cells} columns, the header has {columns}"
+        raise InputError(message, source=str(row.path), kind_and_name=f"row {row.number}")
+    named = row.required(column)
+    if named in seen:
+        row.fail(column, f"{named} stands in row {seen[named]} already")
+    seen[named] = row.number
 
 
 def _node(row: _Row, gpu_share: GpuShare) -> Json:
