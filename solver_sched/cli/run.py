@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from solver_sched.cli.embedded import WORKLOAD, play
 from solver_sched.cli.errors import BAD_INPUT, said
 from solver_sched.cli.options import duration
 
@@ -111,6 +113,13 @@ def run(
         Path | None,
         typer.Option(help="Folder for the snapshots of the last cycles that failed, or whose plan was refused."),
     ] = None,
+    embedded: Annotated[
+        bool,
+        typer.Option("--embedded", help="On a cluster in this process, in virtual time: to try it and to watch it."),
+    ] = False,
+    workload: Annotated[str, typer.Option(metavar="SPEC", help="Of the embedded cluster, see `simulate`.")] = WORKLOAD,
+    seed: Annotated[int, typer.Option(min=0, help="Of the workload.")] = 0,
+    speed: Annotated[float, typer.Option(min=0.001, help="Virtual seconds in one second of ours.")] = 120.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, log and serve /plan; write nothing.")] = False,
     log_format: Annotated[str | None, typer.Option(help="json or text.", show_default="text on a terminal")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -135,6 +144,14 @@ def run(
     from solver_sched.server import Server, debug_pages, health_pages, metrics_pages
 
     _inert(context_)
+    if embedded:
+        if kubeconfig is not None or context is not None or master:
+            raise typer.BadParameter(
+                "reads no cluster: leave --kubeconfig, --context and --master out", param_hint="--embedded"
+            )
+        logs.configure(log_format, "error" if sys.stdout.isatty() else log_level)  # type: ignore[arg-type]  # checked there
+        play(workload, seed=seed, policy=scheduler_conf, speed=speed, period=schedule_period)
+        return
     logs.configure(log_format, log_level)  # type: ignore[arg-type]  # checked there
     names = tuple(scheduler_name or ("solver-sched",))
     metrics = Metrics()

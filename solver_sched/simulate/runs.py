@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from solver_sched.cycle import CycleReport
 from solver_sched.simulate.replay import BUDGET, PERIOD, Run, Told, replay
 from solver_sched.simulate.trace import Trace
 
@@ -45,16 +46,18 @@ def simulate(
     *,
     told: Callable[[int, Told], None] = lambda _number, _told: None,
     stopped: Callable[[], bool] = lambda: False,
+    see: Callable[[CycleReport], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The simulation document of all tasks, in their order.
 
-    `told`: hears of each run (its number) how far it is. `stopped`: asked again and again; once it is true, runs end
+    `told`: hears of each run (its number) how far it is. `see`: is shown each cycle of runs in this process. `stopped`:
+    asked again and again; once it is true, runs end
     where they are, and the document has `partial: true` and what there is. The first task's trace stands in the
     document. Raises what `replay` raises.
     """
     results: Iterator[tuple[Task, Result | None]]
     if executor is None:
-        results = ((task, _here(number, task, told, stopped)) for number, task in enumerate(tasks))
+        results = ((task, _here(number, task, told, stopped, see)) for number, task in enumerate(tasks))
     else:
         results = zip(tasks, _elsewhere(tasks, executor, told, stopped), strict=True)
     runs, notes, partial = [], [*tasks[0].trace.notes], False
@@ -87,14 +90,20 @@ def simulate(
     }
 
 
-def _here(number: int, task: Task, told: Callable[[int, Told], None], stopped: Callable[[], bool]) -> Result | None:
+def _here(
+    number: int,
+    task: Task,
+    told: Callable[[int, Told], None],
+    stopped: Callable[[], bool],
+    see: Callable[[CycleReport], None],
+) -> Result | None:
     def goes_on(so_far: Told) -> bool:
         told(number, so_far)
         return not stopped()
 
     if stopped():
         return None
-    return replay(task.trace, task.run, period=task.period, budget=task.budget, goes_on=goes_on)
+    return replay(task.trace, task.run, period=task.period, budget=task.budget, goes_on=goes_on, see=see)
 
 
 def _elsewhere(
