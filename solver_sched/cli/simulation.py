@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solver_sched.cli.errors import BAD_INPUT, INTERRUPTED, said
-from solver_sched.cli.options import Output, OutputForm, Solver, Strict, duration
-from solver_sched.cli.output import answer
+from solver_sched.cli.options import Report, ReportForm, Solver, Strict, duration
+from solver_sched.cli.output import answer, checked_form
 from solver_sched.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def simulate(
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on this dask.distributed scheduler.", show_default=False),
     ] = None,
-    output: OutputForm = Output.table,
+    output: ReportForm = Report.table,
     strict: Strict = False,
 ) -> None:
     """Replay a workload on an embedded cluster and compare schedulers: waiting, slowdown, use, fairness, evictions.
@@ -85,6 +85,7 @@ def simulate(
     from solver_sched.simulate.runs import Task
     from solver_sched.simulate.runs import simulate as carried_out
 
+    checked_form(output)
     who, rules = _named(solvers, "--solvers"), _named(policies, "--policies")
     for name in who:
         if name not in list(Solver):
@@ -107,7 +108,7 @@ def simulate(
         told = stack.enter_context(_progress(tasks))
         interrupted = stack.enter_context(_interrupts())
         result = carried_out(tasks, executor, told=told, stopped=interrupted)
-    answer(result, output, lambda: simulation_blocks(result, wide=output is Output.wide))
+    answer(result, output, lambda: simulation_blocks(result, wide=output is Report.wide))
     if result["partial"] and interrupted():
         raise typer.Exit(INTERRUPTED)
 
