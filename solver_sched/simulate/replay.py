@@ -45,11 +45,13 @@ class Told(Struct, frozen=True):
 
 
 class Counts:
-    """The `Observer` of a replay. `seconds`: wall seconds of each cycle; `see`: is shown each report."""
+    """The `Observer` of a replay. `seconds`: wall seconds of each cycle; `see`: is shown each report. `futile`: cycles
+    since a job has ended.
+    """
 
     def __init__(self, see: Callable[[CycleReport], None] = lambda _: None) -> None:
         self.seconds: list[float] = []
-        self.failed = self.refused = 0
+        self.failed = self.refused = self.futile = 0
         self._see = see
 
     def observe_cycle(self, report: CycleReport, snapshot_seconds: float = 0.0, bind_seconds: float = 0.0) -> None:  # noqa: ARG002
@@ -91,6 +93,7 @@ def replay(
             (counts.failed, "cycles failed"),
             (counts.refused, "solved plans broke a rule and were discarded"),
             (cluster.refused, "binds did not fit"),
+            (counts.futile * (counts.futile > FUTILE), "cycles without a job that ended: the rest is left"),
         )
         if number
     ]
@@ -120,7 +123,7 @@ def _until_rest(
     """Until nothing more will happen; False where it was stopped before."""
     measures.look()
     due: float = float("inf")
-    seen = futile = ended = 0
+    seen = ended = 0
     while True:
         upcoming = cluster.next
         first = min(due, float("inf") if upcoming is None else upcoming)
@@ -140,9 +143,9 @@ def _until_rest(
             # nothing runs, nothing arrives and nothing was done: nothing will be, whatever the time brings
             if cluster.next is None and not acted:
                 due = float("inf")
-            futile = 0 if cluster.ended > ended else futile + 1
+            counts.futile = 0 if cluster.ended > ended else counts.futile + 1
             ended = cluster.ended
-            if futile > FUTILE:
+            if counts.futile > FUTILE:
                 return True
         else:
             seen = cluster.changes()

@@ -191,6 +191,15 @@ def test_higher_priority_takes_the_room_where_the_policy_lets_it() -> None:
     assert replay(given_trace, Run("greedy"))[0]["summary"]["evictions"] == 0
 
 
+def test_a_replay_in_which_nothing_gets_done_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here after the first cycle in which no job has ended; it takes 5,000 else, as where jobs evict each other."""
+    monkeypatch.setattr(module, "FUTILE", 0)
+    found, whole = replay(trace(job("a", runs=1000)), Run("greedy"))
+    assert whole
+    assert found["notes"] == ["1 cycles without a job that ended: the rest is left"]
+    assert found["summary"]["jobs"]["left"] == 1
+
+
 def test_a_replay_that_is_stopped_says_what_there_is() -> None:
     seen: list[Told] = []
 
