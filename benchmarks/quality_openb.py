@@ -263,15 +263,10 @@ def _title(batch: int) -> str:
     return f"{batch:,}" if batch else "all"
 
 
-def _cells(row: Json) -> list[str]:
-    return [
-        f"{row['placed']:,}",
-        str(row["straddling"]),
-        f"{row['ahead']} of {row['cycles']:,}",
-        f"{row['proven']} of {row['cycles']:,}",
-        f"{row['gap']:.2%}",
-        f"{row['seconds']:.0f}",
-    ]
+def _cells(solver: str, row: Json) -> list[str]:
+    solved = [f"{row['ahead']} of {row['cycles']:,}", f"{row['proven']} of {row['cycles']:,}", f"{row['gap']:.2%}"]
+    counts = [f"{row['placed']:,}", str(row["straddling"])]
+    return [*counts, *(["-"] * 3 if solver == "greedy" else solved), f"{row['seconds']:.0f}"]
 
 
 def report(rows: Mapping[tuple[str, str, int], Json], seed: int | None, command: str) -> Iterator[str]:
@@ -286,7 +281,7 @@ def report(rows: Mapping[tuple[str, str, int], Json], seed: int | None, command:
         ("whole", "The list as it is, a share takes its GPU alone: the pods ask 119.7 % of the GPUs"),
     ):
         body = [
-            [f"{solver}, batches of {_title(batch)}", f"{row['allocated']:.2%}", *_cells(row)]
+            [f"{solver}, batches of {_title(batch)}", f"{row['allocated']:.2%}", *_cells(solver, row)]
             for (of, solver, batch), row in rows.items()
             if of == reading
         ]
@@ -298,7 +293,7 @@ def report(rows: Mapping[tuple[str, str, int], Json], seed: int | None, command:
         yield f"## Drawn until 130 % is asked (seed {seed}), GPUs shared: allocated GPU % when so much has come\n"
         marks = [f"{mark:.2f}" for mark in ARRIVED]
         body = [
-            [f"{solver}, batches of {_title(batch)}", *(_at(row, mark) for mark in marks), *_cells(row)]
+            [f"{solver}, batches of {_title(batch)}", *(_at(row, mark) for mark in marks), *_cells(solver, row)]
             for (of, solver, batch), row in rows.items()
             if of == "inflated"
         ]

@@ -173,7 +173,9 @@ def report(rows: Mapping[int, Mapping[Cell, Sequence[Json]]], command: str) -> I
         if everything:
             body.append([f"**{seconds} s**", str(len(everything)), *shares(everything)])
         known = PUBLISHED[seconds]
-        body.append([f"published, {seconds} s", "9,600", *(str(known.get(name, "")) for name in OUTCOMES), *[""] * 5])
+        body.append(
+            [f"published, {seconds} s", "100 a cell", *(str(known.get(name, "")) for name in OUTCOMES), *[""] * 5]
+        )
     yield from table(head, body)
     seconds, cells = next(iter(rows.items()))
     yield f"\nBy size, utilisation and priorities, {seconds} s:\n"
