@@ -7,9 +7,10 @@ too old for waits, with a reason, and binds nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from multiprocessing.pool import ThreadPool
+from multiprocessing import TimeoutError as PoolTimeout
+from multiprocessing.pool import IMapIterator, ThreadPool
 from pathlib import Path
 
 import msgspec
@@ -68,11 +69,24 @@ def listed(api: Api, kinds: Sequence[Kind] = KINDS) -> list[Listed]:
     """
     try:
         with ThreadPool(THREADS) as pool:  # of daemons: Ctrl-C does not wait for a server that hangs
-            return [one for one in pool.imap(partial(_listed, api), kinds) if one is not None]
+            return [one for one in _each(pool.imap(partial(_listed, api), kinds)) if one is not None]
     except ApiError as wrong:
         raise InputError(f"cannot be read: {wrong}", source=SOURCE) from None
     except msgspec.MsgspecError as wrong:
         raise InputError(f"cannot be read: it does not answer as Kubernetes does: {wrong}", source=SOURCE) from None
+
+
+def _each(results: IMapIterator[Listed | None]) -> Iterator[Listed | None]:
+    """What `imap` gives, waited for a second at a time: a Ctrl-C that comes when the main thread is just about to wait
+    for a lock may be seen only when that wait ends, and a server that hangs would not end it.
+    """
+    while True:
+        try:
+            yield results.next(timeout=1)
+        except StopIteration:
+            return
+        except PoolTimeout:
+            continue
 
 
 def _listed(api: Api, kind: Kind) -> Listed | None:
