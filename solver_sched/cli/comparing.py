@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,23 +23,10 @@ from solver_sched.cli.options import (
     Strict,
     TimeLimit,
     WhatIf,
+    names,
 )
 from solver_sched.cli.output import answer, checked_form
 from solver_sched.cli.planning import checked_policy, planned, read
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def names(option: str, text: str, known: Sequence[str] = ()) -> list[str]:
-    """The names of a list `a,b`, each once. Raises typer.BadParameter; also for one that is not `known`, if any are."""
-    found = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    if "" in found:
-        raise typer.BadParameter(f"{text!r} is not a list of names such as a,b", param_hint=option)
-    wrong = [name for name in found if known and name not in known]
-    if wrong:
-        raise typer.BadParameter(f"{wrong[0]!r} is not one of {', '.join(known)}", param_hint=option)
-    return found
 
 
 def compare(

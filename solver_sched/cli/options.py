@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -159,3 +160,14 @@ SaveSnapshot = Annotated[
     Path | None,
     typer.Option("--save-snapshot", metavar="FILE", help="Write what was read, for a bug report.", show_default=False),
 ]
+
+
+def names(option: str, text: str, known: Sequence[str] = ()) -> list[str]:
+    """The names of a list `a,b`, each once. Raises typer.BadParameter; also for one that is not `known`, if any are."""
+    found = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if "" in found:
+        raise typer.BadParameter(f"{text!r} is not a list of names such as a,b", param_hint=option)
+    wrong = [name for name in found if known and name not in known]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} is not one of {', '.join(known)}", param_hint=option)
+    return found

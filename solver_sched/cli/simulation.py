@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solver_sched.cli.errors import BAD_INPUT, INTERRUPTED, said
-from solver_sched.cli.options import Report, ReportForm, Solver, Strict, duration
+from solver_sched.cli.options import Report, ReportForm, Solver, Strict, duration, names
 from solver_sched.cli.output import answer, checked_form
 from solver_sched.errors import ConfigError
 
@@ -86,10 +86,7 @@ def simulate(
     from solver_sched.simulate.runs import simulate as carried_out
 
     checked_form(output)
-    who, rules = _named(solvers, "--solvers"), _named(policies, "--policies")
-    for name in who:
-        if name not in list(Solver):
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(Solver)}", param_hint="--solvers")
+    who, rules = names("--solvers", solvers, list(Solver)), names("--policies", policies)
     for name in rules:
         for warning in load_policy(name).warnings:
             said(f"warning: {warning}", BAD_INPUT)
@@ -111,13 +108,6 @@ def simulate(
     answer(result, output, lambda: simulation_blocks(result, wide=output is Report.wide))
     if result["partial"] and interrupted():
         raise typer.Exit(INTERRUPTED)
-
-
-def _named(text: str, option: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise typer.BadParameter("is empty: name at least one", param_hint=option)
-    return names
 
 
 def _traces(
