@@ -22,7 +22,7 @@ from tests import tiny
 from tests.strategies import full_snapshot, random_crowd
 from tests.test_evicting import POLICIES
 
-EFFORT = Effort(seconds=2.0, gap=0.0)
+EFFORT = Effort(seconds=8.0, gap=0.0)
 BEST_EFFORT = ("balance", "promised", "order")
 
 

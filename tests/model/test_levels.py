@@ -33,7 +33,7 @@ from solver_sched.verify import violations
 from tests.story import Case, cases, shortfalls
 from tests.strategies import random_snapshot, snapshots
 
-EFFORT = Effort(seconds=2.0, gap=0.0)
+EFFORT = Effort(seconds=6.0, gap=0.0)
 POLICIES = [load_policy(name) for name in ("default", "kube-batch", "volcano", "packing")]
 CASES = {case.name: case for case in cases(Path(__file__).parent.parent / "cases")}
 BEST_EFFORT = ("balance", "order")
