@@ -34,6 +34,7 @@ from solver_sched.conditions import Shown
 from solver_sched.cycle import Budget as Effort
 from solver_sched.cycle import CycleReport, run_cycle
 from solver_sched.due import seconds_until
+from solver_sched.overtaken import overtaken
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.problem.arrays import Member
 from solver_sched.snapshot import InputProblem, Snapshot, dump
@@ -198,6 +199,7 @@ class Scheduler:
         snapshot: Snapshot | None = None
         begun = time.perf_counter()
         try:
+            seen = self._cache.changes()
             snapshot = self._cache.snapshot(int(self._clock()))
             last, self._last = self._last, snapshot
             if last is not None and self.report is not None and not again:
@@ -210,7 +212,7 @@ class Scheduler:
                     return None
             took = time.perf_counter() - begun
             report = run_cycle(snapshot, self._policy.policy, self._effort(), self._settings.solver)
-            self.report = report
+            self.report = report = self._still_possible(report, seen)
             if report.refused:
                 self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
             before = time.perf_counter()
@@ -244,6 +246,19 @@ class Scheduler:
     def _effort(self) -> Effort:
         settings = self._settings
         return Effort(self._limit(), settings.apart, settings.seed, settings.walled)
+
+    def _still_possible(self, report: CycleReport, seen: int) -> CycleReport:
+        """Without the binds of gangs that were overtaken while the plan was made: the next cycle decides on them.
+        `seen`: the changes that the snapshot has.
+        """
+        binds = [one for one in report.decisions if isinstance(one, Bind)]
+        if not binds or self._cache.changes() == seen:
+            return report
+        late = overtaken(report.snapshot, self._cache.snapshot(report.snapshot.now), binds)
+        for gang, why in late.items():
+            _log.info("not bound, decided again: %s", why, extra={"podGroup": gang})
+        kept = (one for one in report.decisions if not (isinstance(one, Bind) and one.pod_group in late))
+        return replace_report(report, decisions=tuple(kept)) if late else report
 
     def _carry_out(self, report: CycleReport) -> None:
         """Decisions in the order in which they may be carried out; a gang's binds go together."""

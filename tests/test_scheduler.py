@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from solver_sched.actions.decide import Bind
 from solver_sched.cluster.binder import Placement
 from solver_sched.cluster.cache import ClusterCache
 from solver_sched.cluster.evictor import Eviction
@@ -143,6 +144,28 @@ def test_a_gang_is_bound_together_and_its_pods_count_from_then_on() -> None:
     assert world.cycle() == []
     assert world.scheduler.report is not None
     assert world.scheduler.report.reasons["ns/late"].code == "Resources"
+
+
+def test_room_that_is_taken_while_it_is_decided_on_is_not_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """n holds 2 of 1 CPU: g of 2 is placed. While the plan is made another scheduler puts a pod on n, and m comes; g has
+    one place on either node, and the next cycle takes them.
+    """
+    world = World()
+    world.put(node("n", 2), *group("g", 2), pod("g-0", "g"), pod("g-1", "g"))
+    other = pod("other", "", nodeName="n")
+    other["spec"]["schedulerName"] = "default-scheduler"
+
+    def meanwhile(*arguments: Any) -> CycleReport:
+        report = run_cycle(*arguments)
+        world.put(other, node("m", 1))
+        return report
+
+    with monkeypatch.context() as patch:
+        patch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
+        assert world.cycle() == []
+    assert world.scheduler.report is not None
+    assert not [one for one in world.scheduler.report.decisions if isinstance(one, Bind)]
+    assert world.cycle() == [("bind", "g-0 m", "g-1 n")]
 
 
 def test_nothing_is_done_twice_where_nothing_has_changed() -> None:
