@@ -147,8 +147,8 @@ def test_a_gang_is_bound_together_and_its_pods_count_from_then_on() -> None:
 
 
 def test_room_that_is_taken_while_it_is_decided_on_is_not_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """n holds 2 of 1 CPU: g of 2 is placed. While the plan is made another scheduler puts a pod on n, and m comes; g has
-    one place on either node, and the next cycle takes them.
+    """n holds 2 of 1 CPU: g of 2 is placed. While the plan is made another scheduler puts a pod on n, and m comes: now
+    g has one place on either node, and the next cycle takes them.
     """
     world = World()
     world.put(node("n", 2), *group("g", 2), pod("g-0", "g"), pod("g-1", "g"))
