@@ -19,26 +19,43 @@ app = typer.Typer(
     help="A batch scheduler for Kubernetes that decides by solving.",
     epilog="Example: kubectl get nodes,pods,podgroups,queues,priorityclasses -A -o yaml | solver-sched plan -f -",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut off the names of long options, and with them what is to be typed
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(
-    epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
+    short_help="What should run where, now, how good that is, why the rest waits.",
+    epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide",
 )(planning.plan)
-app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
-app.command(epilog="Example: solver-sched compare -f cluster.yaml --policies default,volcano --solvers greedy,optimal")(
-    comparing.compare
-)
-app.command(epilog="Example: solver-sched snapshot --context prod -o prod.json")(capture.snapshot)
+app.command(
+    short_help="Why a pod group is pending, with numbers, or where it would run.",
+    epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml",
+)(planning.explain)
+app.command(
+    short_help="Solvers and policies on one snapshot, side by side.",
+    epilog="Example: solver-sched compare -f cluster.yaml --policies default,volcano --solvers greedy,optimal",
+)(comparing.compare)
+app.command(
+    short_help="What scheduling knows of the live cluster, as JSON for `plan -f`.",
+    epilog="Example: solver-sched snapshot --context prod -o prod.json",
+)(capture.snapshot)
 app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
 app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
-app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
-app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
-app.command(epilog="Example: solver-sched simulate --generate nodes=50,jobs=500,days=1 --policies default,preempting")(
-    simulation.simulate
-)
+app.command(
+    short_help="A cluster trace as Kubernetes objects.",
+    epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json",
+)(traces.convert)
+app.command(
+    short_help="A contended cluster from a seed.",
+    epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json",
+)(traces.generate)
+app.command(
+    short_help="Replay a workload and compare schedulers over time.",
+    epilog="Example: solver-sched simulate --generate nodes=50,jobs=500,days=1 --policies default,preempting",
+)(simulation.simulate)
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    short_help="The service: schedule the pods that name this scheduler.",
     epilog="Example: solver-sched run --kubeconfig ~/.kube/config --scheduler-name solver-sched --dry-run",
 )(run.run)
 app.add_typer(policy.app, name="policy", epilog="Example: solver-sched policy check volcano-scheduler.conf")
