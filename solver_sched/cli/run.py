@@ -16,7 +16,9 @@ import typer
 
 from solver_sched.cli.embedded import WORKLOAD, play
 from solver_sched.cli.errors import BAD_INPUT, said
+from solver_sched.cli.inputs import NO_CLUSTER
 from solver_sched.cli.options import duration
+from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
     from solver_sched.cluster.api import Api
@@ -150,6 +152,7 @@ def run(
     from solver_sched.cluster.binder import Binder
     from solver_sched.cluster.cache import ClusterCache
     from solver_sched.cluster.events import Events
+    from solver_sched.cluster.live import configured
     from solver_sched.cluster.rate import TokenBucket
     from solver_sched.cluster.status import StatusWriter
     from solver_sched.cluster.watch import Watches
@@ -173,6 +176,8 @@ def run(
     names = tuple(scheduler_name or ("solver-sched",))
     metrics = Metrics()
     policy = WatchedPolicy(scheduler_conf, metrics.policy_reloaded)
+    if kubeconfig is None and not configured():
+        raise InputError(f"{NO_CLUSTER}: give --kubeconfig FILE, or --embedded to try it without a cluster")
     inside = kubeconfig is None and context is None and in_pod()
 
     def connection(connections: int, agent: str = "solver-sched") -> Api:

@@ -100,6 +100,10 @@ def test_version() -> None:
         ),
         (["plan", "--context", "x"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig"),
         (["snapshot"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE"),
+        (
+            ["run"],
+            "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE, or --embedded",
+        ),
         (["plan", "--kubeconfig", "/nowhere"], "/nowhere: Invalid kube-config file. No configuration found."),
         (
             ["explain", "ml/a", "-o", "html"],
