@@ -398,6 +398,11 @@ def test_any_document_is_a_policy_or_lines_of_mistakes(document: Any) -> None:
         assert mistakes(text)
 
 
+def test_shipped_policies_are_in_the_order_of_their_names() -> None:
+    """Not of their files': `volcano-preempting.yaml` comes before `volcano.yaml`."""
+    assert list(shipped_policies()) == sorted(shipped_policies())
+
+
 @pytest.mark.parametrize("name", sorted(shipped_policies()))
 def test_shipped_policies_warn_of_nothing(name: str) -> None:
     policy = load_policy(name)

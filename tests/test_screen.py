@@ -72,6 +72,11 @@ def test_before_the_first_cycle_there_is_only_the_clock() -> None:
     ]
 
 
+def test_one_pod_waits() -> None:
+    [(line, _)] = layout(screen(None, Moment(0, 0, 0, 9, 1)), 80)
+    assert line.endswith("  1 pod waits")
+
+
 def test_an_eviction_names_who_it_is_for() -> None:
     one = {"kind": "Evict", "action": "reclaim", "pod": "a/p", "node": "n", "podGroup": "a/g", "for": "b/h"}
     other = one | {"pod": "a/q", "node": "m"}

@@ -19,28 +19,47 @@ app = typer.Typer(
     help="A batch scheduler for Kubernetes that decides by solving.",
     epilog="Example: kubectl get nodes,pods,podgroups,queues,priorityclasses -A -o yaml | solver-sched plan -f -",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut off the names of long options, and with them what is to be typed
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(
-    epilog="Example: solver-sched plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide"
-)(planning.plan)
-app.command(epilog="Example: solver-sched explain ml/train-7 -f cluster.yaml")(planning.explain)
-app.command(epilog="Example: solver-sched compare -f cluster.yaml --policies default,volcano --solvers greedy,optimal")(
-    comparing.compare
-)
-app.command(epilog="Example: solver-sched snapshot --context prod -o prod.json")(capture.snapshot)
-app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
-app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
-app.command(epilog="Example: solver-sched convert openb nodes.csv pods.csv -o cluster.json")(traces.convert)
-app.command(epilog="Example: solver-sched generate --nodes 100 --gangs 40 --seed 7 -o cluster.json")(traces.generate)
-app.command(epilog="Example: solver-sched simulate --generate nodes=50,jobs=500,days=1 --policies default,preempting")(
-    simulation.simulate
-)
+for does, short, example in (
+    (
+        planning.plan,
+        "What should run where, now, how good that is, why the rest waits.",
+        "plan -f cluster.yaml -f new-job.yaml --policy volcano --time-limit 5s -o wide",
+    ),
+    (
+        planning.explain,
+        "Why a pod group is pending, with numbers, or where it would run.",
+        "explain ml/train-7 -f cluster.yaml",
+    ),
+    (
+        comparing.compare,
+        "Solvers and policies on one snapshot, side by side.",
+        "compare -f cluster.yaml --policies default,volcano --solvers greedy,optimal",
+    ),
+    (
+        capture.snapshot,
+        "What scheduling knows of the live cluster, as JSON for `plan -f`.",
+        "snapshot --context prod -o prod.json",
+    ),
+    (traces.convert, "A cluster trace as Kubernetes objects.", "convert openb nodes.csv pods.csv -o cluster.json"),
+    (traces.generate, "A contended cluster from a seed.", "generate --nodes 100 --gangs 40 --seed 7 -o cluster.json"),
+    (
+        simulation.simulate,
+        "Replay a workload and compare schedulers over time.",
+        "simulate --generate nodes=50,jobs=500,days=1 --policies default,preempting",
+    ),
+):
+    app.command(short_help=short, epilog=f"Example: solver-sched {example}")(does)
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    short_help="The service: schedule the pods that name this scheduler.",
     epilog="Example: solver-sched run --kubeconfig ~/.kube/config --scheduler-name solver-sched --dry-run",
 )(run.run)
+app.add_typer(listing.queues, name="queue", epilog="Example: solver-sched queue list -o wide")
+app.add_typer(listing.jobs, name="job", epilog="Example: solver-sched job list -A")
 app.add_typer(policy.app, name="policy", epilog="Example: solver-sched policy check volcano-scheduler.conf")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from solver_sched.snapshot import Snapshot
 
 EXAMPLE = "cluster.yaml"
+NO_CLUSTER = "no cluster is configured (no kubeconfig, and this is no pod)"
 
 
 class Cluster(NamedTuple):
@@ -62,11 +63,10 @@ def chosen(files: list[str] | None, example: bool, cluster: Cluster, namespace: 
     from solver_sched.cluster.live import configured
 
     if cluster.kubeconfig is None and not configured():
-        nothing = "no cluster is configured (no kubeconfig, and this is no pod)"
         if cluster.asked_for:
-            raise InputError(f"{nothing}: give --kubeconfig FILE")
+            raise InputError(f"{NO_CLUSTER}: give --kubeconfig FILE")
         raise typer.BadParameter(
-            f"nothing to read: give -f PATH (- for stdin) or --example; {nothing}", param_hint="-f"
+            f"nothing to read: give -f PATH (- for stdin) or --example; {NO_CLUSTER}", param_hint="-f"
         )
     return Inputs(paths, example, cluster, namespace or cluster.namespace())
 

@@ -46,7 +46,11 @@ jobs = typer.Typer(help="Pod groups, and pods without one.", no_args_is_help=Tru
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Print rows only.")]
 
 
-@queues.command("list", epilog="Example: solver-sched queue list -o wide")
+@queues.command(
+    "list",
+    short_help="State, weight, share, pending and running of each queue.",
+    epilog="Example: solver-sched queue list -o wide",
+)
 def list_queues(
     filename: Files = None,
     example: Example = False,
@@ -78,7 +82,11 @@ def list_queues(
     )
 
 
-@jobs.command("list", epilog="Example: solver-sched job list -A -o wide")
+@jobs.command(
+    "list",
+    short_help="Who runs, who waits, at which place in its queue.",
+    epilog="Example: solver-sched job list -A -o wide",
+)
 def list_jobs(
     filename: Files = None,
     example: Example = False,

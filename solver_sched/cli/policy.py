@@ -18,7 +18,10 @@ EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 app = typer.Typer(help="Check, list and show policies.", no_args_is_help=True)
 
 
-@app.command(epilog="Example: solver-sched policy check volcano-scheduler.conf")
+@app.command(
+    short_help="Whether a policy file can be used, and what is wrong with it.",
+    epilog="Example: solver-sched policy check volcano-scheduler.conf",
+)
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A scheduler.conf or its ConfigMap.", show_default=False)],
     lenient: Lenient = False,
@@ -51,7 +54,11 @@ def check(
     answer(found, output, lambda: check_blocks(policy, file))
 
 
-@app.command("list", epilog="Example: solver-sched policy list")
+@app.command(
+    "list",
+    short_help="Shipped policies; actions and plugins that a file may name.",
+    epilog="Example: solver-sched policy list",
+)
 def list_(output: OutputForm = Output.table) -> None:
     """List the shipped policies, and the actions and plugins that a file may name."""
     from solver_sched.policy.catalogue import ACTIONS, PLUGINS
@@ -76,7 +83,10 @@ def list_(output: OutputForm = Output.table) -> None:
     answer(found, output, lambda: list_blocks(policies))
 
 
-@app.command(epilog="Example: solver-sched policy show packing")
+@app.command(
+    short_help="A policy in full, and the levels that it comes down to.",
+    epilog="Example: solver-sched policy show packing",
+)
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A shipped policy or a file.", show_default=False)],
     lenient: Lenient = False,

@@ -16,7 +16,9 @@ import typer
 
 from solver_sched.cli.embedded import WORKLOAD, play
 from solver_sched.cli.errors import BAD_INPUT, said
+from solver_sched.cli.inputs import NO_CLUSTER
 from solver_sched.cli.options import duration
+from solver_sched.errors import InputError
 
 if TYPE_CHECKING:
     from solver_sched.cluster.api import Api
@@ -84,16 +86,33 @@ def run(
         str, typer.Option(help="Queue that is created where it is missing; empty: none is.")
     ] = "default",
     leader_elect: Annotated[
-        bool | None, typer.Option("--leader-elect/--no-leader-elect", show_default="on inside a cluster")
+        bool | None,
+        typer.Option(
+            "--leader-elect/--no-leader-elect",
+            help="Of several replicas one decides, by a Lease.",
+            show_default="on inside a cluster",
+        ),
     ] = None,
-    leader_elect_lease_duration: Annotated[float, typer.Option(metavar="DURATION", parser=duration)] = "15s",  # type: ignore[assignment]
-    leader_elect_renew_deadline: Annotated[float, typer.Option(metavar="DURATION", parser=duration)] = "10s",  # type: ignore[assignment]
-    leader_elect_retry_period: Annotated[float, typer.Option(metavar="DURATION", parser=duration)] = "2s",  # type: ignore[assignment]
-    leader_elect_resource_name: Annotated[str, typer.Option(show_default="the first scheduler name")] = "",
-    leader_elect_resource_namespace: Annotated[str, typer.Option(show_default="the pod's, or kube-system")] = "",
+    leader_elect_lease_duration: Annotated[
+        float, typer.Option(metavar="DURATION", parser=duration, help="After so long without renewal another may lead.")
+    ] = "15s",  # type: ignore[assignment]
+    leader_elect_renew_deadline: Annotated[
+        float, typer.Option(metavar="DURATION", parser=duration, help="A leader that cannot renew for so long stops.")
+    ] = "10s",  # type: ignore[assignment]
+    leader_elect_retry_period: Annotated[
+        float, typer.Option(metavar="DURATION", parser=duration, help="Time between two tries.")
+    ] = "2s",  # type: ignore[assignment]
+    leader_elect_resource_name: Annotated[
+        str, typer.Option(help="Name of the Lease.", show_default="the first scheduler name")
+    ] = "",
+    leader_elect_resource_namespace: Annotated[
+        str, typer.Option(help="Where the Lease is.", show_default="the pod's, or kube-system")
+    ] = "",
     listen_address: Annotated[str, typer.Option(help="Of /metrics.")] = ":8080",
     healthz_address: Annotated[str, typer.Option(help="Of /livez, /readyz and /healthz.")] = ":11251",
-    enable_metrics: Annotated[bool, typer.Option("--enable-metrics/--no-enable-metrics")] = True,
+    enable_metrics: Annotated[
+        bool, typer.Option("--enable-metrics/--no-enable-metrics", help="Serve /metrics.")
+    ] = True,
     debug_address: Annotated[
         str, typer.Option(help="Loopback address of /snapshot and /plan of the last cycle; empty: not served.")
     ] = "",
@@ -133,6 +152,7 @@ def run(
     from solver_sched.cluster.binder import Binder
     from solver_sched.cluster.cache import ClusterCache
     from solver_sched.cluster.events import Events
+    from solver_sched.cluster.live import configured
     from solver_sched.cluster.rate import TokenBucket
     from solver_sched.cluster.status import StatusWriter
     from solver_sched.cluster.watch import Watches
@@ -156,6 +176,8 @@ def run(
     names = tuple(scheduler_name or ("solver-sched",))
     metrics = Metrics()
     policy = WatchedPolicy(scheduler_conf, metrics.policy_reloaded)
+    if kubeconfig is None and not configured():
+        raise InputError(f"{NO_CLUSTER}: give --kubeconfig FILE, or --embedded to try it without a cluster")
     inside = kubeconfig is None and context is None and in_pod()
 
     def connection(connections: int, agent: str = "solver-sched") -> Api:

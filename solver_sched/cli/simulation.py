@@ -43,7 +43,10 @@ def simulate(
     generate: Annotated[
         str | None,
         typer.Option(
-            metavar="SPEC", help="A workload from a seed: nodes=50,jobs=1000,days=1,load=0.9 ...", show_default=False
+            metavar="SPEC",
+            help="A workload from a seed: nodes=50,jobs=1000,days=1,load=0.9; other keys are queues, priorities, "
+            "gpus, estimates, elastic, failures, losses.",
+            show_default=False,
         ),
     ] = None,
     solvers: Annotated[str, typer.Option(metavar="A,B", help="Who decides: greedy, optimal.")] = "greedy,optimal",

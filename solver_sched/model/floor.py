@@ -18,6 +18,7 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Clock
+from solver_sched.model.engine import engine
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, at_most, upper, weighted
 from solver_sched.model.packing import (
@@ -321,9 +322,7 @@ class Apart:
 
 def _quick(model: cp_model.CpModel, seconds: float) -> list[int] | None:
     """A solution of a placement model within its small budget and these wall seconds, or None."""
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.presolve_inclusion_work_limit = 0
+    solver = engine()
     solver.parameters.cp_model_presolve = False
     solver.parameters.linearization_level = 1
     solver.parameters.max_deterministic_time = PLACE_SECONDS

@@ -16,6 +16,7 @@ from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Clock
+from solver_sched.model.engine import engine
 from solver_sched.model.linear import total, weighted
 from solver_sched.problem.arrays import Bools, Ints
 
@@ -304,9 +305,7 @@ def best_pattern(node: Bin, weight: Sequence[int], most: Ints) -> Pattern:
         if len(inside) > 0:
             model.add(total(inside) <= 1)
     model.maximize(weighted(list(vars_.values()), [int(weight[s]) for s in vars_]))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.presolve_inclusion_work_limit = 0
+    solver = engine()
     if solver.solve(model) != cp_model.OPTIMAL:
         raise AssertionError("a bounded knapsack has an optimum")
     for s, var in vars_.items():
@@ -321,9 +320,7 @@ def _integral(columns: list[Pattern], size: int, count: Ints) -> Packing | None:
     model.add(total(use) <= size)
     for s in np.flatnonzero(count).tolist():
         model.add(weighted(use, [column[s] for column in columns]) >= int(count[s]))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.presolve_inclusion_work_limit = 0
+    solver = engine()
     solver.parameters.max_deterministic_time = 1.0
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None

@@ -19,6 +19,7 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Clock, Effort, Fill, LevelResult, Progress
+from solver_sched.model.engine import engine
 from solver_sched.model.floor import Floor
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
@@ -324,14 +325,12 @@ class Search:
                 self.incumbent = self._completed(self.incumbent)
             hint.vars.extend(range(len(self.incumbent)))
             hint.values.extend(self.incumbent)
-        solver = cp_model.CpSolver()
+        solver = engine()
         parameters = solver.parameters
-        parameters.num_workers = 1
         parameters.random_seed = self.effort.seed
         parameters.max_deterministic_time = max(0.02, seconds)
         if self.effort.walled:
             parameters.max_time_in_seconds = self._wall(WALL_SAFETY * max(0.02, seconds) + 0.5)
-        parameters.presolve_inclusion_work_limit = 0
         parameters.symmetry_level = 0
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
@@ -448,10 +447,8 @@ class Search:
                     model.add_hint(var, self.incumbent[var.index])
             for var in terms.over.started.variables:
                 model.add_hint(var, started - inside_share)
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
+        solver = engine()
         solver.parameters.random_seed = self.effort.seed
-        solver.parameters.presolve_inclusion_work_limit = 0
         solver.parameters.fix_variables_to_their_hinted_value = True
         solver.parameters.max_deterministic_time = max(0.05, self.effort.seconds / 10)
         solver.parameters.max_time_in_seconds = self._wall(self.effort.seconds)

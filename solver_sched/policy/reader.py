@@ -42,8 +42,10 @@ _SWITCH_NAMES = {name.lower(): name for name in SWITCHES}
 
 def shipped_policies() -> dict[str, str]:
     """Name -> text of every policy in the package."""
-    found = {item.name: item for item in _shipped_folder().iterdir() if item.name.endswith(".yaml")}
-    return {name.removesuffix(".yaml"): found[name].read_text(encoding="utf-8") for name in sorted(found)}
+    found = {
+        item.name.removesuffix(".yaml"): item for item in _shipped_folder().iterdir() if item.name.endswith(".yaml")
+    }
+    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 
 
 def _shipped_folder() -> Traversable:

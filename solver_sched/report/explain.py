@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from solver_sched.report.layout import Block, Note, Table
-from solver_sched.report.tables import amounts, certificate, counted, decisions
+from solver_sched.report.tables import amounts, certificate, counted, decisions, left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,14 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
         share = "-" if queue.get("share") is None else f"{queue['share']:.3f}"
         parts = [(part, amounts(queue.get(part) or {})) for part in ("deserved", "allocated", "request")]
         blocks += [Table(f"Queue {queue['name']} after the plan, share {share}", ("PART", "RESOURCES"), parts)]
-    return blocks + decisions(found["decisions"], wide=True)
+    return blocks + decisions(found["decisions"], wide=True) + left_out({"snapshot": {"problems": _beside(plan, name)}})
+
+
+def _beside(plan: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Objects of the group's namespace that could not be read: some may be its pods."""
+    namespace = name.partition("/")[0]
+    problems = plan["snapshot"].get("problems") or []
+    return [one for one in problems if (one["object"] or "").partition(" ")[2].startswith(f"{namespace}/")]
 
 
 def detail_blocks(detail: Mapping[str, Any]) -> Iterator[Block]:

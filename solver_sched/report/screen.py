@@ -36,7 +36,7 @@ def screen(plan: Mapping[str, Any] | None, moment: Moment) -> Iterator[Block]:
     """`plan`: the document of the last cycle, None before the first."""
     yield Note(
         f"{clock(moment.now)}  cycle {moment.cycles:,}  {moment.ended:,} of {moment.jobs:,} jobs ended  "
-        f"{moment.pending:,} pods wait",
+        f"{counted(moment.pending, 'pod waits', 'pods wait')}",
         "title",
     )
     if plan is None:

@@ -116,6 +116,7 @@ def _sizes(runs: Sequence[Mapping[str, Any]]) -> Table:
         )
         for run in runs
         for size in run["sizes"]
+        if size["jobs"]  # of none there is neither wait nor slowdown
     ]
     return Table("Sizes", ("RUN", "SEED", "PODS", "JOBS", "WAIT", "P95", "SLOWDOWN", "P95"), rows)
 

@@ -22,7 +22,7 @@ from solver_sched.snapshot import InputProblem, Snapshot
 
 COMMANDS = [
     *("", "plan", "explain", "compare", "snapshot", "queue", "queue list", "job", "job list", "convert", "generate"),
-    "simulate",
+    *("simulate", "run"),
     *("policy", "policy check", "policy list", "policy show"),
 ]
 PROBLEM = InputProblem("a.yaml", "Pod ml/x", "spec.containers", "is missing")
@@ -69,6 +69,15 @@ def test_every_help_has_an_example(command: str) -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_cuts_nothing_off(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a terminal of 80 columns: who reads `--leader-elect-...` does not know what to type."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*command.split(), "--help").stdout
+    assert "…" not in shown
+    assert "..." not in shown.replace("[ARGS]...", "")
+
+
 def test_no_command_prints_the_help() -> None:
     result = run()
     assert result.exit_code == 0
@@ -91,6 +100,10 @@ def test_version() -> None:
         ),
         (["plan", "--context", "x"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig"),
         (["snapshot"], "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE"),
+        (
+            ["run"],
+            "no cluster is configured (no kubeconfig, and this is no pod): give --kubeconfig FILE, or --embedded",
+        ),
         (["plan", "--kubeconfig", "/nowhere"], "/nowhere: Invalid kube-config file. No configuration found."),
         (
             ["explain", "ml/a", "-o", "html"],

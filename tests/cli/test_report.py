@@ -183,6 +183,16 @@ def test_explain_of_a_group_whose_pods_are_for_another_scheduler(plan: dict[str,
     assert "or they are of a scheduler not decided on" in text(explain_blocks(plan, plan["podGroups"][0]["name"]))
 
 
+def test_explain_shows_what_could_not_be_read_in_its_namespace(plan: dict[str, Any]) -> None:
+    """A pod with a mistake is in no plan: without this line nobody would know why the group lacks one."""
+    mistake = {"source": "f.yaml", "field": "spec", "message": "is missing"}
+    plan["snapshot"]["problems"] = [mistake | {"object": "Pod ml/a-9"}, mistake | {"object": "Pod web/x"}]
+    shown = text(explain_blocks(plan, "ml/a"))
+    assert "Problems" in shown
+    assert "ml/a-9" in shown
+    assert "web/x" not in shown
+
+
 def test_explain_of_a_group_that_runs_says_where(plan: dict[str, Any]) -> None:
     shown = text(explain_blocks(plan, "ml/a"))
     assert "no pod of it is pending" in shown
