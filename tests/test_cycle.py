@@ -230,3 +230,11 @@ def test_a_replay_has_a_budget_that_no_clock_cuts_short(monkeypatch: pytest.Monk
     (effort,) = given
     assert (effort.seconds < 2.0) == walled == (effort.clock().seconds < math.inf)
     assert effort.clock().over(0.5) is False
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 10**30])
+def test_any_whole_number_is_a_seed(seed: int) -> None:
+    """CP-SAT takes 31 bits; a larger one would fail the solve, and greedy would start the older pod."""
+    report = run_cycle(greedy_trap(), POLICY, Budget(2.0, apart=False, seed=seed))
+    assert report.winner == "solver"
+    assert report.notes == ()
