@@ -36,6 +36,8 @@ AFTER = 0.3
 """Most part of the budget that is kept for what comes after the solve."""
 LEAST = 0.05
 """Seconds that the solver gets however little is left."""
+SEEDS = 2**31
+"""Seeds that CP-SAT tells apart: larger ones are reduced."""
 BEST_EFFORT = ("balance", "promised", "order")
 OPEN = 1e-3
 """Relative gap of a level beyond which its solve was cut short rather than closed."""
@@ -113,7 +115,7 @@ def run_cycle(
     if solver == "optimal" and not len(problem.set_count):
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
     elif solver == "optimal":
-        seed = policy.solve.seed if budget.seed is None else budget.seed
+        seed = (policy.solve.seed if budget.seed is None else budget.seed) % SEEDS
         # what comes after the solve takes about as long as what came before
         after = min(clock.total, AFTER * budget.seconds)
         seconds = max(LEAST, budget.seconds - clock.total - after) if budget.walled else budget.seconds

@@ -255,6 +255,8 @@ class Scheduler:
         if not binds or self._cache.changes() == seen:
             return report
         late = overtaken(report.snapshot, self._cache.snapshot(report.snapshot.now), binds)
+        if late:
+            self._last = None  # decided again even where all is soon as it was: a node that is back, a pod that ends
         for gang, why in late.items():
             _log.info("not bound, decided again: %s", why, extra={"podGroup": gang})
         kept = (one for one in report.decisions if not (isinstance(one, Bind) and one.pod_group in late))

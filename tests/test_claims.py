@@ -293,3 +293,20 @@ def test_what_is_left_of_given_up_room_is_not_for_others_in_the_same_cycle() -> 
     found = reason(planned(FULL + queues + jobs), "other")
     assert found["code"] == "Unsolved"
     assert found["message"].startswith("fits beside the plan, but only on room that pods give up for others")
+
+
+def test_what_a_broken_gang_still_runs_is_not_among_those_who_could_make_room_for_it() -> None:
+    """a lost a pod of 4 CPUs just now, and its other one is all that runs: nobody else is there to be kept back."""
+    plan = planned(FULL + "jobs: {a: {min: 2, pods: [{cpu: 1, node: n1}, {cpu: 4}]}}")
+    assert reason(plan, "a")["message"].endswith("evictions: nobody runs who could make room")
+
+
+def test_two_broken_gangs_that_want_the_same_are_told_of_each_other() -> None:
+    """a runs 1 pod, d runs 2, both lack one of 4 CPUs, and the grace of both is over: d's 2 may go for a, a's 1 for d.
+    With them 2 + 1 CPUs are free, too few for either.
+    """
+    plan = planned(
+        FULL + "jobs: {a: {min: 2, pods: [{cpu: 1, node: n1}, {cpu: 4}]}, "
+        "d: {min: 3, pods: [{cpu: 0.5, count: 2, node: n1}, {cpu: 4}]}, late: {created: 120, pods: [{cpu: 9}]}}"
+    )
+    assert [reason(plan, name)["detail"]["evictions"]["mayGo"] for name in "ad"] == [2, 1]

@@ -230,3 +230,33 @@ def test_a_replay_has_a_budget_that_no_clock_cuts_short(monkeypatch: pytest.Monk
     (effort,) = given
     assert (effort.seconds < 2.0) == walled == (effort.clock().seconds < math.inf)
     assert effort.clock().over(0.5) is False
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 10**30])
+def test_any_whole_number_is_a_seed(seed: int) -> None:
+    """CP-SAT takes 31 bits; a larger one would fail the solve, and greedy would start the older pod."""
+    report = run_cycle(greedy_trap(), POLICY, Budget(2.0, apart=False, seed=seed))
+    assert report.winner == "solver"
+    assert report.notes == ()
+
+
+def test_the_slack_of_a_large_model_is_not_spent_below_what_greedy_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of 20 CPUs and 20 of memory. high and other ask for 20 and 18 CPUs and have priority 10; low asks for 2
+    CPUs and all memory. A gap of a tenth would let other and low (18, then 18 + 20) take the place of high (20), and
+    greedy's plan would be chosen over that, whatever it brings below.
+    """
+    monkeypatch.setattr("solver_sched.model.search.SMALL_CLASSES", 0)
+    asked = {"high": (20, 0, 10), "other": (18, 0, 10), "low": (2, 20, 0)}
+    groups, members = [], []
+    for at, (name, (cpu, memory, priority)) in enumerate(asked.items()):
+        groups.append(PodGroup("ns", name, "scheduling.volcano.sh/v1beta1", 1, created=1 + at, priority=priority))
+        request = {"cpu": cpu, "memory": memory, "pods": 1}
+        needs = Needs(request=tuple((resource, amount) for resource, amount in request.items() if amount))
+        members.append(Pod("ns", f"{name}-0", needs, group=f"ns/{name}", scheduler="solver-sched"))
+    snapshot = Snapshot(
+        nodes=(Node("n", {"cpu": 20, "memory": 20, "pods": 9}),), pods=tuple(members), groups=tuple(groups), now=9
+    )
+    policy = load_policy({"solver": {"gap": 0.1}})
+    report = run_cycle(snapshot, policy, HERE)
+    assert report.winner == "solver"
+    assert [one.pod for one in report.decisions if isinstance(one, Bind)] == ["ns/high-0"]

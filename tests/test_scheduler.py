@@ -168,6 +168,27 @@ def test_room_that_is_taken_while_it_is_decided_on_is_not_bound_to(monkeypatch: 
     assert world.cycle() == [("bind", "g-0 m", "g-1 n")]
 
 
+def test_a_node_that_was_away_only_while_it_was_decided_on_is_bound_to_after_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """n is not ready while the plan is made, and ready again before the next one: all is as it was, g has to start."""
+    world = World()
+    world.put(node("n", 1), *group("g", 1), pod("g-0", "g"))
+    away = node("n", 1)
+    away["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+    def meanwhile(*arguments: Any) -> CycleReport:
+        report = run_cycle(*arguments)
+        world.put(away)
+        return report
+
+    with monkeypatch.context() as patch:
+        patch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
+        assert world.cycle() == []
+    world.put(node("n", 1))
+    assert world.cycle() == [("bind", "g-0 n")]
+
+
 def test_nothing_is_done_twice_where_nothing_has_changed() -> None:
     world = World()
     world.put(node("n", 1), *group("g", 2), pod("g-0", "g"), pod("g-1", "g"))

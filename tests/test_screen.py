@@ -155,3 +155,10 @@ def test_a_bad_workload_is_one_line() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "nodes" in line
+
+
+@pytest.mark.parametrize("speed", ["nan", "inf", "1e308", "0"])
+def test_a_speed_that_is_no_speed_is_one_line(speed: str) -> None:
+    done = called(f"--speed={speed}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("solver-sched: Invalid value for '--speed'")

@@ -138,7 +138,7 @@ def run(
     ] = False,
     workload: Annotated[str, typer.Option(metavar="SPEC", help="Of the embedded cluster, see `simulate`.")] = WORKLOAD,
     seed: Annotated[int, typer.Option(min=0, help="Of the workload.")] = 0,
-    speed: Annotated[float, typer.Option(min=0.001, help="Virtual seconds in one second of ours.")] = 120.0,
+    speed: Annotated[float, typer.Option(min=0.001, max=1e9, help="Virtual seconds in one second of ours.")] = 120.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, log and serve /plan; write nothing.")] = False,
     log_format: Annotated[str | None, typer.Option(help="json or text.", show_default="text on a terminal")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",

@@ -91,7 +91,9 @@ class Claims:
         """The end of the message and `evictions` of the detail, for a gang that could start and waits."""
         p, q = self.problem, int(self.problem.job_queue[j])
         rank, priority = int(self.rules.rank[j]), int(p.job_priority[j])
-        key = (want, q, rank, priority, bool(p.job_polite[j]), ask.tobytes())
+        # one that runs already is not among those who could make room for it
+        runs = j if (p.victims.job == j).any() else -1
+        key = (want, q, rank, priority, bool(p.job_polite[j]), ask.tobytes(), runs)
         if key not in self._known:
             self._known[key] = self._told(j, q, rank, priority, want, ask)
         return self._known[key]
@@ -101,7 +103,7 @@ class Claims:
         listed = [(rule, self._kept(rows, rule)) for rule in self._rules(j, q, rank, priority, ask)]
         listed = [(rule, back) for rule, back in listed if back.any()]
         near = open_kinds(self.rules, want.shapes)[self.problem.node_kind[rows.node]] | (rows.queue == q)
-        near &= rows.count > 0
+        near &= (rows.count > 0) & ~np.append(self.problem.victims.job == j, False)[rows.holder]
         may, limit = self._together(rows, [rule for rule, _ in listed])
         fits = self._fits(may, want, ask, q)
         kept: list[dict[str, Any]] = []
@@ -112,7 +114,7 @@ class Claims:
         for rule, back in listed:
             held = near & (back > 0)
             pods = int(back[held].sum())
-            if not pods or rule.name == "itself":
+            if not pods:
                 continue
             alone, _ = self._together(rows, [other for other, _ in listed if other is not rule])
             would = self._fits(alone, want, ask, q) if (alone > may).any() else fits

@@ -94,6 +94,7 @@ class Search:
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
         self.baseline: Plan | None = None
+        self.ahead = False  # of the baseline, in a level that it could have led
         self.guided: Guided | None = None
         self.owed: list[tuple[str, Terms, int]] = []
 
@@ -127,8 +128,9 @@ class Search:
             effort, most = self._redeem(objective)
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent, tight=self.settled(name))
+        least = None
         if rank is not None and self.baseline is not None:
-            self._begin_at(self.baseline, objective, rank)
+            least = self._begin_at(self.baseline, objective, rank)
         best = self.value(objective) if self.incumbent is not None else None
         bound = best if best is not None and self.settled(name) else most
         allowance = self._allowance(best_effort)
@@ -200,7 +202,10 @@ class Search:
         if objective.variables and self.incumbent is not None:
             slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
             self._locks[name] = len(self.model.proto.constraints)
-            self.lock(objective, best - slack)
+            # the slack must not cost more than all below can bring: a plan under the baseline is of no use
+            lock = best - slack if least is None or self.ahead else max(best - slack, min(best, least))
+            self.ahead |= least is not None and best > least
+            self.lock(objective, lock)
         if self.after_level is not None:
             self.after_level()
         return result
@@ -408,22 +413,27 @@ class Search:
         fuller = self.fill(problem, self.ledger.rules, plan, rank)
         return fuller.count.sum() > plan.count.sum() and self.adopt(fuller)
 
-    def _begin_at(self, baseline: Plan, objective: Terms, rank: int) -> None:
+    def _begin_at(self, baseline: Plan, objective: Terms, rank: int) -> int | None:
         """Start a level from the jobs of this rank and higher that the baseline places, where that is ahead: then no
         plan that the budget cuts short is below it. Once it breaks a lock, an earlier level is better: it has no say.
+        The value of the baseline, if it has one.
         """
         before = (self.incumbent, self.packings)
         best = None if self.incumbent is None else self.value(objective)
         problem = self.ledger.problem
         rows = self.ledger.rules.rank[problem.set_job[baseline.pod_set]] <= rank
         placed = {name: getattr(baseline, name)[rows] for name in ("pod_set", "node", "count")}
+        least = None
         if not self.adopt(replace(baseline, **placed)):
             self.baseline = None
-        elif best is None or self.value(objective) > best:
-            if self.after_level is not None:
-                self.after_level()
-            return
+        else:
+            least = self.value(objective)
+            if best is None or least > best:
+                if self.after_level is not None:
+                    self.after_level()
+                return least
         self.incumbent, self.packings = before
+        return least
 
     def adopt(self, plan: Plan) -> bool:
         """Make a feasible plan the incumbent: its admissions and places fixed, `own` as it is, the rest completed."""

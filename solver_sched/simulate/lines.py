@@ -108,6 +108,8 @@ def read(path: Path, first: int | None = None) -> Trace:
             found = _AT.search(str(wrong))
             message = _AT.sub("", str(wrong))
             problems.append(InputProblem(str(path), f"line {number}", found[1] if found else "", message))
+        except RecursionError:
+            problems.append(InputProblem(str(path), f"line {number}", "", "is nested too deep"))
         except InputError as wrong:
             problems.append(InputProblem(str(path), f"line {number}", wrong.field, wrong.message))
         if first is not None and len(jobs) >= first:
@@ -146,6 +148,7 @@ def _nodes(line: _Node) -> Iterable[Node]:
 
 def _queue(line: _Queue) -> Queue:
     _within("weight", line.weight, 0, 2**31)
+    _within("priority", line.priority, -(2**31), 2**31 - 1)
 
     def amounts(field: str, given: Given | None) -> dict[str, int] | None:
         return None if given is None else _amounts(field, given)
