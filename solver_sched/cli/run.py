@@ -172,12 +172,12 @@ def run(
         logs.configure(log_format, "error" if sys.stdout.isatty() else log_level)  # type: ignore[arg-type]  # checked there
         play(workload, seed=seed, policy=scheduler_conf, speed=speed, period=schedule_period)
         return
+    if kubeconfig is None and not master and not configured():
+        raise InputError(f"{NO_CLUSTER}: give --kubeconfig FILE, or --embedded to try it without a cluster")
     logs.configure(log_format, log_level)  # type: ignore[arg-type]  # checked there
     names = tuple(scheduler_name or ("solver-sched",))
     metrics = Metrics()
     policy = WatchedPolicy(scheduler_conf, metrics.policy_reloaded)
-    if kubeconfig is None and not configured():
-        raise InputError(f"{NO_CLUSTER}: give --kubeconfig FILE, or --embedded to try it without a cluster")
     inside = kubeconfig is None and context is None and in_pod()
 
     def connection(connections: int, agent: str = "solver-sched") -> Api:
