@@ -167,7 +167,7 @@ def test_json_lines(tmp_path: Path) -> None:
     [
         ("{", "line 3: Input data was truncated"),
         ({"kind": "Pod"}, "line 3: kind: Invalid value 'Pod'"),
-        ('{"x": ' + "[" * 10_000 + "]" * 10_000 + "}", "line 3: is nested too deep"),
+        ('{"x": ' + "[" * 10**6 + "]" * 10**6 + "}", "line 3: is nested too deep"),
         ({"kind": "Queue", "name": "q", "priority": 10**30}, f"line 3: priority: {10**30} is not from -2147483648"),
         (JOB | {"runtime": 1}, "line 3: Object contains unknown field `runtime`"),
         (JOB | {"name": 3}, "line 3: name: Expected `str`, got `int`"),
