@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_report
 from datetime import UTC, datetime
@@ -212,12 +212,21 @@ class Scheduler:
                     return None
             took = time.perf_counter() - begun
             report = run_cycle(snapshot, self._policy.policy, self._effort(), self._settings.solver)
-            self.report = report = self._still_possible(report, seen)
+            late = self._overtaken(report, seen)
+            if late:
+                self._last = (
+                    None  # decided again even where all is soon as it was: a node that is back, a pod that ends
+                )
+                kept = (one for one in report.decisions if not (isinstance(one, Bind) and one.pod_group in late))
+                (gang, why), more = next(iter(late.items())), f" and {len(late) - 1} more" if len(late) > 1 else ""
+                said = f"overtaken, to be decided again: {gang} ({why}){more}"
+                report = replace_report(report, decisions=tuple(kept), notes=(*report.notes, said))
+            self.report = report
             if report.refused:
                 self._dumped(snapshot, f"a plan was refused: {report.refused[0].message}")
             before = time.perf_counter()
             if self._term() == self.term:
-                self._carry_out(report)
+                self._carry_out(report, late)
             self._observer.observe_cycle(report, took, time.perf_counter() - before)
             self._see(report)
             self._log(report)
@@ -247,23 +256,19 @@ class Scheduler:
         settings = self._settings
         return Effort(self._limit(), settings.apart, settings.seed, settings.walled)
 
-    def _still_possible(self, report: CycleReport, seen: int) -> CycleReport:
-        """Without the binds of gangs that were overtaken while the plan was made: the next cycle decides on them.
-        `seen`: the changes that the snapshot has.
+    def _overtaken(self, report: CycleReport, seen: int) -> dict[str, str]:
+        """Gangs that are not bound, with why, as the cluster has changed since. `seen`: the changes that the snapshot
+        has.
         """
         binds = [one for one in report.decisions if isinstance(one, Bind)]
         if not binds or self._cache.changes() == seen:
-            return report
-        late = overtaken(report.snapshot, self._cache.snapshot(report.snapshot.now), binds)
-        if late:
-            self._last = None  # decided again even where all is soon as it was: a node that is back, a pod that ends
-        for gang, why in late.items():
-            _log.info("not bound, decided again: %s", why, extra={"podGroup": gang})
-        kept = (one for one in report.decisions if not (isinstance(one, Bind) and one.pod_group in late))
-        return replace_report(report, decisions=tuple(kept)) if late else report
+            return {}
+        return overtaken(report.snapshot, self._cache.snapshot(report.snapshot.now), binds)
 
-    def _carry_out(self, report: CycleReport) -> None:
-        """Decisions in the order in which they may be carried out; a gang's binds go together."""
+    def _carry_out(self, report: CycleReport, late: Container[str]) -> None:
+        """Decisions in the order in which they may be carried out; a gang's binds go together. `late`: gangs that the
+        next cycle decides on; what is promised to them stays.
+        """
         named = {one.pod for one in report.decisions if not isinstance(one, Admit)}
         pods = {key: pod for pod in report.snapshot.pods if (key := pod.key) in named} if named else {}
         groups = {group.key: group for group in report.snapshot.groups}
@@ -296,7 +301,8 @@ class Scheduler:
             if pod.nominated is None and not promised:
                 continue
             node = promised.get(pod.key)
-            waits = pod.node is None and pod.scheduler in ours and pod.group not in binds and pod.key not in binds
+            gang = pod.group or pod.key
+            waits = pod.node is None and pod.scheduler in ours and gang not in binds and gang not in late
             if node != pod.nominated and (node is not None or waits):
                 self._hands.nominate(pod, node)
 

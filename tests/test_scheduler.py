@@ -165,7 +165,25 @@ def test_room_that_is_taken_while_it_is_decided_on_is_not_bound_to(monkeypatch: 
         assert world.cycle() == []
     assert world.scheduler.report is not None
     assert not [one for one in world.scheduler.report.decisions if isinstance(one, Bind)]
+    assert world.scheduler.report.notes[-1] == (
+        "overtaken, to be decided again: ns/g (the cpu that was free on n has been taken)"
+    )
     assert world.cycle() == [("bind", "g-0 m", "g-1 n")]
+
+
+def test_what_is_promised_to_a_gang_that_is_overtaken_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """g-0 was nominated to n and is now bound there; n is cordoned while the plan is made: nothing is taken back."""
+    world = World()
+    cordoned = node("n", 1) | {"spec": {"unschedulable": True}}
+    world.put(node("n", 1), *group("g", 1), pod("g-0", "g", nominatedNodeName="n"))
+
+    def meanwhile(*arguments: Any) -> CycleReport:
+        report = run_cycle(*arguments)
+        world.put(cordoned)
+        return report
+
+    monkeypatch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
+    assert world.cycle() == []
 
 
 def test_a_node_that_was_away_only_while_it_was_decided_on_is_bound_to_after_all(

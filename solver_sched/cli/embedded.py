@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 WORKLOAD = "nodes=20,jobs=400,days=1,queues=3,load=1.2"
 TICK = 0.2
 """Seconds between two looks at the clock while nothing is to be done."""
-DECISIONS_KEPT = 8
 
 
 def play(workload: str, *, seed: int, policy: str | None, speed: float, period: float) -> None:
@@ -32,7 +31,7 @@ def play(workload: str, *, seed: int, policy: str | None, speed: float, period: 
     On a terminal a screen shows the last cycle; elsewhere each cycle is a line of the log. Raises InputError for a bad
     workload, ConfigError for a bad policy.
     """
-    from solver_sched.report.screen import Moment, decided
+    from solver_sched.report.screen import FEW, Moment, decided
     from solver_sched.report.simulation import simulation_blocks
     from solver_sched.report.terminal import write
     from solver_sched.simulate.replay import Run
@@ -44,7 +43,7 @@ def play(workload: str, *, seed: int, policy: str | None, speed: float, period: 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    decisions: deque[str] = deque(maxlen=DECISIONS_KEPT)
+    decisions: deque[str] = deque(maxlen=FEW)
     plan: dict[str, Any] | None = None
     now = 0
     began = time.monotonic()
