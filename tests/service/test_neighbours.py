@@ -40,7 +40,7 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
     """
     with (
         Proxy(
-            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=3)]
+            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=6)]
         ) as proxy,
         Recorder(cluster) as recorder,
     ):
@@ -53,10 +53,10 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
         cluster.create(pod("agent", {"cpu": 1}, schedulerName="default-scheduler"), namespace=namespace)
         cluster.bind("agent", "node-0", namespace)
         cluster.wait_for(lambda: any(seen.rejected for seen in recorder.seen()), 30, "one is rejected")
-        cluster.nodes(1, {"cpu": 4}, prefix="spare")
-        cluster.wait_for(lambda: at_work(cluster, namespace) == 5, 60, "four of the gang run, and the agent")
         (rejected,) = {seen.name for seen in recorder.seen() if seen.rejected}
-        assert rejected.startswith(f"{namespace}/g-")
+        assert rejected.startswith(f"{namespace}/g-"), "the agent came while the binds were on their way"
+        cluster.nodes(1, {"cpu": 4}, prefix="spare")
+        one.wait_for(lambda: at_work(cluster, namespace) == 5, 60, "four of the gang run, and the agent")
         recorder.wait_for_rest(2)
         assert recorder.broken({f"{namespace}/g": 4}) == []
         assert recorder.overcommits() == []
