@@ -18,7 +18,7 @@ import numpy as np
 from solver_sched.greedy.balance import Balance
 from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Ints, Plan, Problem
 
 
 def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: int | None = None) -> Plan:
@@ -73,7 +73,11 @@ class Greedy:
         self.used = after.queue_used.copy()
         self.balance = Balance(problem, rules, begun) if len(begun.victim) else None
         self.touched = {int(problem.victims.job[problem.victims.holder[s]]) for s in begun.victim.tolist()}
-        self.left = problem.set_count.copy()
+        self.left: list[int] = problem.set_count.tolist()
+        # of each set and shape, apart from the arrays: they are asked for pod by pod
+        self._shape: list[int] = problem.set_shape.tolist()
+        self._queue: list[int] = problem.job_queue[problem.set_job].tolist()
+        self._request: list[Ints] = list(problem.request)
         self.table: dict[tuple[int, int], int] = defaultdict(int)
         self.new = np.zeros_like(problem.queue_used)
         self.held = rules.start_value.tolist()
@@ -173,9 +177,8 @@ class Greedy:
 
     def _place(self, t: int) -> int:
         """One pod of the set on the best node, or -1."""
-        p = self.problem
-        q, shape = int(p.job_queue[p.set_job[t]]), int(p.set_shape[t])
-        if not self._allowed(q, shape):
+        shape = self._shape[t]
+        if not self._allowed(self._queue[t], shape):
             return -1
         node = self._idle(shape)
         if node >= 0:
@@ -190,11 +193,11 @@ class Greedy:
         self._move(t, node, -1)
 
     def _move(self, t: int, node: int, pods: int) -> None:
-        p = self.problem
-        shape = int(p.set_shape[t])
+        shape = self._shape[t]
+        amounts = self._request[shape] if pods == 1 else pods * self._request[shape]
         self.loads.move(shape, node, pods)
-        self.free[node] -= pods * p.request[shape]
-        self.new[p.job_queue[p.set_job[t]]] += pods * p.request[shape]
+        self.free[node] -= amounts
+        self.new[self._queue[t]] += amounts
         self.left[t] -= pods
         self.table[t, node] += pods
 

@@ -242,6 +242,26 @@ def test_rearranged_by_hand_from_one_packing_to_the_next() -> None:
     assert not Stock(case.floor.placement, packings).reach([7, 0])
 
 
+def test_others_make_room_where_they_find_some_elsewhere() -> None:
+    """A node of 8 CPUs with two pods of 3, one of 7 with a pod of 4: 2 and 3 CPUs are left, too few for one more of 4.
+
+    A pod of 3 moves from the large node to the small one (7 - 4 - 3 = 0), and the second of 4 takes its place
+    (8 - 3 - 4 = 1). Then no third one fits, whoever moves: 3 x 4 + 2 x 3 is more than 15.
+    """
+    case = Case(Tiny(((7, 9), (8, 9)), (((4, 0, 0), 3), ((3, 0, 0), 2))), Joint)
+    of = {int(case.floor.placement.bin(c)[0].free[0]): c for c in case.floor.placement.of_class}
+    before: Packings = {
+        of[7]: ([1, 0], [(np.array([1, 0]), 1)]),
+        of[8]: ([0, 2], [(np.array([0, 2]), 1)]),
+    }
+    stock = Stock(case.floor.placement, before)
+    assert stock.reach([2, 2])
+    after = stock.packings()
+    assert case.pods(after) == [2, 2]
+    assert sorted(count for count, _ in after.values()) == [[1, 1], [1, 1]]
+    assert not Stock(case.floor.placement, after).reach([3, 2])
+
+
 def test_what_a_class_cannot_hold_stands_in_another() -> None:
     """Two nodes of 7 CPUs and two of 8; five pods of 4 and one of 3. A solution that counts three of 4 on the small
     nodes is within their sum (12 of 14), but each holds one: the third moves to a large one.
