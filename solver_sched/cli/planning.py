@@ -117,9 +117,9 @@ def explain(
     """Say why a pod group is pending, with all the numbers behind it, or where it would run.
 
     Exit code 0 if all its pods run or are bound now; 1 if some wait, be it for room that is being freed, if it is not
-    let in, or if it is ended to make room; 2 if there is no such group.
+    let in, if it has fewer pods than its minimum, or if it is ended to make room; 2 if there is no such group.
     """
-    from solver_sched.report.explain import explain_blocks, record, unknown_group
+    from solver_sched.report.explain import explain_blocks, record, short_of_pods, unknown_group
 
     checked = checked_policy(policy, lenient)
     inputs = chosen(filename, example, Cluster(kubeconfig, context, what_if), namespace)
@@ -134,7 +134,8 @@ def explain(
         of = next((pod.group for pod in snapshot.pods if pod.key == name), None)
         raise InputError(unknown_group(names, name, of)) from None
     answer(found, output, lambda: explain_blocks(result, name))
-    if found["podGroup"]["pending"] or found["podGroup"]["reason"]:
+    group = found["podGroup"]
+    if group["pending"] or group["reason"] or short_of_pods(group):
         raise typer.Exit(NO)
 
 

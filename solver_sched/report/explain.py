@@ -27,6 +27,12 @@ def record(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
+def short_of_pods(group: Mapping[str, Any]) -> bool:
+    """Whether a group of a plan document lacks pods of its minimum that nobody has made."""
+    there: int = group["running"] + group["bound"] + group["nominated"] + group["pending"]
+    return there < group["minMember"]
+
+
 def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
     """The record as text: facts first, then why, then what the numbers are."""
     found = record(plan, name)
@@ -49,9 +55,14 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
         blocks += detail_blocks(given.get("detail") or {})
     elif group["pending"]:
         blocks += [Note("pods are pending without a reason", "warning")]
-    elif group["running"] + group["bound"] + group["nominated"] < group["minMember"]:
+    elif short_of_pods(group):
+        there = group["running"] + group["bound"] + group["nominated"]
         blocks += [
-            Note("no pod of it is pending, or they are of a scheduler not decided on (--scheduler-name)", "warning")
+            Note(
+                f"{there} of the {group['minMember']} pods that its minimum asks are there, and none is pending: "
+                "the rest is yet to be made, is ending, or is of a scheduler not decided on (--scheduler-name)",
+                "warning",
+            )
         ]
     else:
         blocks += [Note("no pod of it is pending", "good")]

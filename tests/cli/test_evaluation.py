@@ -216,6 +216,25 @@ def test_explain_of_a_group_that_is_not_let_in(tmp_path: Path) -> None:
     assert "NotAdmitted: overcommit: asks 9 cpu; 1.2 x 4 is 4800m, 0 used, 0 reserved" in done.output
 
 
+def test_explain_of_a_group_with_fewer_pods_than_its_minimum(tmp_path: Path) -> None:
+    """One of two runs, nobody has made the other: nothing is pending, and it waits all the same: exit code 1."""
+    meta, spec = {"name": "g", "namespace": "ns"}, {"minMember": 2}
+    group = {"apiVersion": DIALECT, "kind": "PodGroup", "metadata": meta, "spec": spec, "status": {"phase": "Running"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+    runs = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "g-0", "namespace": "ns", "annotations": {"scheduling.k8s.io/group-name": "g"}},
+        "spec": {"schedulerName": "volcano", "nodeName": "n", "containers": [{"name": "c"}]},
+        "status": {"phase": "Running"},
+    }
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, group, runs]}))
+    done = CliRunner().invoke(app, ["explain", "ns/g", "-f", str(file)])
+    assert done.exit_code == 1
+    assert "1 of the 2 pods that its minimum asks are there, and none is pending" in " ".join(done.output.split())
+
+
 INSTANCES = Path(__file__).parents[2] / "models" / "instances"
 EVICTING = [path for path in sorted(INSTANCES.glob("*.yaml")) if tiny.read(path).evicted]
 

@@ -180,7 +180,7 @@ def test_a_record_of_records_is_a_table(plan: dict[str, Any]) -> None:
 
 def test_explain_of_a_group_whose_pods_are_for_another_scheduler(plan: dict[str, Any]) -> None:
     plan["podGroups"][0] |= {"running": 0, "bound": 0, "pending": 0, "reason": None, "minMember": 3}
-    assert "or they are of a scheduler not decided on" in text(explain_blocks(plan, plan["podGroups"][0]["name"]))
+    assert "or is of a scheduler not decided on" in text(explain_blocks(plan, plan["podGroups"][0]["name"]))
 
 
 def test_explain_shows_what_could_not_be_read_in_its_namespace(plan: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from solver_sched.cluster.kinds import KINDS
+from solver_sched.cluster.live import RULES
 from tests.controlplane.cluster import Cluster, StatusError
 from tests.controlplane.controlplane import ControlPlane
 from tests.controlplane.fixtures import require
@@ -95,8 +96,8 @@ def granted(cluster: Cluster, who: dict[str, Any], namespace: str) -> dict[tuple
 
 
 def reads(cluster: Cluster) -> dict[tuple[str, str], set[str]]:
-    """What a snapshot is made of, of that what the server serves."""
-    known = {(v.rpartition("/")[0], kind.plural) for kind in KINDS for v in kind.versions}
+    """What a snapshot is made of and what new pods are admitted by, of that what the server serves."""
+    known = {(v.rpartition("/")[0], kind.plural) for kind in (*KINDS, *RULES) for v in kind.versions}
     return {key: set(READ) for key in served(cluster) if key in known}
 
 
