@@ -30,7 +30,8 @@ def record(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
 def short_of_pods(group: Mapping[str, Any]) -> bool:
     """Whether a group of a plan document lacks pods of its minimum that nobody has made."""
     there: int = group["running"] + group["bound"] + group["nominated"] + group["pending"]
-    return there < group["minMember"]
+    least: int = group["minMember"]
+    return there < least
 
 
 def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
