@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -47,6 +48,8 @@ POLICY_SECONDS = 10.0
 """How often the policy's file is looked at while nothing happens."""
 IN_FLIGHT_SECONDS = 5.0
 """How long the next cycle waits for the decisions of the last one to be answered: they need the processor more."""
+TRANSIT_SECONDS = 10.0
+"""How long a bind may be under way after its sender has died: the time-out of our requests (cluster/api.py)."""
 DUMPS_KEPT = 10
 STUCK = 5.0
 """The loop counts as stuck when it has shown no life for this many hard time limits, and a minute."""
@@ -138,8 +141,24 @@ class Scheduler:
         """Cycle after cycle until `stop` is set. `lead` waits until this replica leads, False = stopped."""
         while lead(stop):
             self._last = None  # another one may have led in between
+            self._let_arrive(stop)
             self.beat = time.monotonic()
             self._serve(stop)
+
+    def _let_arrive(self, stop: threading.Event) -> None:
+        """Where pods of ours were bound just now, whoever bound them may have died with other binds under way, whose
+        room looks free until they arrive: nothing is decided before. Only the first time: later a Lease had to expire.
+        """
+        begun, told = time.monotonic(), False
+        while self.report is None and not stop.is_set() and self._term() and time.monotonic() - begun < TRANSIT_SECONDS:
+            snapshot = self._cache.snapshot(int(self._clock()))
+            if snapshot.now - _last_bound(snapshot) >= TRANSIT_SECONDS:
+                return
+            if not told:
+                told = True
+                _log.info("pods were bound just now: waiting for binds that may be under way")
+            self.beat = time.monotonic()
+            stop.wait(0.2)
 
     def _serve(self, stop: threading.Event) -> None:
         again = False
@@ -356,6 +375,21 @@ class Scheduler:
         """JSON of the last cycle's plan."""
         report = self.report
         return msgspec.json.encode(report.as_dict()) if report is not None else None
+
+
+def _last_bound(snapshot: Snapshot) -> float:
+    """When a pod of ours came to its node last, in seconds since the epoch. One that its kubelet has not seen yet came
+    just now.
+    """
+    ours = frozenset(snapshot.scheduler_names)
+    return max(
+        (
+            pod.started or (snapshot.now if pod.phase == "Pending" else pod.created)
+            for pod in snapshot.pods
+            if pod.node is not None and pod.scheduler in ours
+        ),
+        default=-math.inf,
+    )
 
 
 def _broken(job: Member, bound: int = 0) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,33 @@ def test_what_an_earlier_term_decided_ends_before_anything_is_decided(monkeypatc
     monkeypatch.setattr(world.hands, "drain", drain)
     world.scheduler.run(stop)
     assert (terms, world.counts.cycles) == ([1, 1, 1, 2], 2)
+
+
+@pytest.mark.parametrize(("ago", "arrives", "waits"), [(4, True, 10), (4, False, 6), (11, False, 0)])
+def test_binds_of_one_who_died_may_still_arrive(
+    monkeypatch: pytest.MonkeyPatch, ago: int, arrives: bool, waits: int
+) -> None:
+    """a-0 was bound 4 s ago by a process that is gone. For 6 s more another bind of it may arrive; that of a-1 does
+    after 3 s, by one who died 10 s before at most: then 2 CPUs are no place for b-0. After 11 s nothing is under way.
+    """
+    world, stop, passed, now = World(), threading.Event(), [0.0], 1_800_000_000
+    at = f"{datetime.fromtimestamp(now - ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    world.put(node("n", 2), *group("a", 2), *group("b", 1))
+    world.put(pod("a-0", "a", on="n", startTime=at), pod("a-1", "a"), pod("b-0", "b"))
+
+    def wait(seconds: float) -> bool:
+        passed[0] += seconds
+        if arrives and passed[0] >= 3:
+            world.put(pod("a-1", "a", nodeName="n"))
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stop, "wait", wait)
+        patch.setattr(world.scheduler, "_clock", lambda: now + passed[0])
+        patch.setattr("solver_sched.scheduler.time.monotonic", lambda: passed[0])
+        world.scheduler._let_arrive(stop)
+    assert passed[0] == pytest.approx(waits, abs=0.3)
+    assert world.cycle() == ([] if arrives else [("bind", "a-1 n")])
 
 
 def test_a_leader_without_a_cycle_is_stuck_and_a_standby_is_not() -> None:

@@ -28,6 +28,8 @@ from solver_sched.model.packing import Packings
 from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Plan
 
 CUT_ROUNDS = 12
+REPAIRS = 6
+"""Solves in ever less room, for a solution that does not pack, before the level goes on without it."""
 CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
@@ -390,15 +392,25 @@ class Search:
         self.incumbent = self._completed(solution)
         return True
 
-    def _repair(self, objective: Terms, best: int | None, seconds: float, unit: int) -> tuple[int | None, float]:
-        """Solve again within room that is known to pack. Returns the value of a better incumbent, or None; effort."""
+    def _repair(
+        self, objective: Terms, best: int | None, seconds: float, unit: int, rounds: int = REPAIRS
+    ) -> tuple[int | None, float]:
+        """Solve again within room that is known to pack; where what comes of that does not pack elsewhere, once more
+        within less. Returns the value of a better incumbent, or None; effort.
+        """
         assert self.floor is not None
         with self.floor.narrow():
             outcome = self._solve(objective, min(seconds, Stage.PRESOLVED.value), unit, Stage.PRESOLVED)
             reached = None if outcome.solution is None else objective.at(outcome.solution)
             if outcome.solution is None or reached is None or (best is not None and reached <= best):
                 return None, outcome.effort
-            return (reached if self._accept(outcome.solution) else None), outcome.effort
+            if self._accept(outcome.solution):
+                return reached, outcome.effort
+            left = seconds - outcome.effort
+            if rounds <= 1 or left <= 0 or self.late():
+                return None, outcome.effort
+            repaired, more = self._repair(objective, best, left, unit, rounds - 1)
+            return repaired, outcome.effort + more
 
     def _completed(self, solution: list[int], *, tight: bool = False) -> list[int]:
         """The solution with the derived variables it does not know yet; `tight`: all of them at their least."""

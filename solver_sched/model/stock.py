@@ -14,38 +14,39 @@ from solver_sched.model.packing import Packing, Packings, held, room_for
 from solver_sched.model.placement import Placement
 from solver_sched.problem.arrays import Bools, Ints
 
-TRIES = 8
-"""Groups of nodes that are looked at for a swap, per shape that would have to go."""
+TRIES, SWAPS = 8, 200
+"""Groups of nodes that are looked at for a swap, per shape that would have to go; swaps that are tried in all."""
 
 
 class Stock:
     """The nodes of all classes, in groups that hold the same pods, `packings` at first.
 
     Only for clusters in which each node by itself says what it may hold. Per group g: `_class`, `_nodes` in it,
-    `_count` (S,) pods of each shape on a node, `_free` (R,) room left on it.
+    `_count` (S,) pods of each shape on a node, `_free` (R,) room left on it; rows beyond `_groups` are spare.
     """
 
     def __init__(self, placement: Placement, packings: Packings) -> None:
         self._placement = placement
-        self._class: list[int] = []
-        self._nodes: list[int] = []
-        self._count: list[Ints] = []
-        self._free: list[Ints] = []
         problem = placement.problem
+        shapes, resources = problem.request.shape
+        self._groups, self._swaps = 0, SWAPS
+        self._class, self._nodes = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._count, self._free = np.zeros((0, shapes), np.int64), np.zeros((0, resources), np.int64)
         self._largest = np.maximum(problem.class_free.max(axis=0, initial=1), 1)
         self._share = (problem.request / self._largest).max(axis=1)
-        for c, shapes in placement.of_class.items():
+        for c, present in placement.of_class.items():
             packing = packings[c][1] if c in packings else []
             empty = int(problem.class_size[c]) - sum(nodes for _, nodes in packing)
             for pattern, nodes in (*packing, (np.zeros(0, np.int64), empty)):
                 if nodes:
-                    count = np.zeros(len(problem.request), np.int64)
-                    count[shapes[: len(pattern)]] = pattern  # shapes that the class got since have no pod there
+                    count = np.zeros(shapes, np.int64)
+                    count[present[: len(pattern)]] = pattern  # shapes that the class got since have no pod there
                     self._add(c, count, nodes)
 
     def reach(self, pods: Sequence[int]) -> bool:
         """Make it hold exactly these pods per shape; False: no place was found for all of them."""
-        missing = np.array(pods, np.int64) - np.array(self._nodes, np.int64) @ self._counts()
+        n = self._groups
+        missing = np.array(pods, np.int64) - self._nodes[:n] @ self._count[:n]
         for s in np.flatnonzero(missing < 0).tolist():
             self._take(s, -int(missing[s]))
         order = sorted(np.flatnonzero(missing > 0).tolist(), key=lambda s: (-float(self._share[s]), s))
@@ -54,7 +55,8 @@ class Stock:
     def packings(self) -> Packings:
         """What stands where, of classes that hold anything."""
         groups: dict[int, dict[bytes, tuple[Ints, int]]] = {}
-        for c, nodes, count in zip(self._class, self._nodes, self._count, strict=True):
+        for g in range(self._groups):
+            c, nodes, count = int(self._class[g]), int(self._nodes[g]), self._count[g]
             if nodes and count.any():
                 same = groups.setdefault(c, {})
                 pattern = count[self._placement.of_class[c]]
@@ -69,9 +71,10 @@ class Stock:
     def _take(self, s: int, left: int) -> None:
         """Remove `left` pods of a shape, from nodes with the most room first: they serve others best when empty."""
         while left:
-            with_it = [g for g, count in enumerate(self._count) if self._nodes[g] and count[s]]
-            g = max(with_it, key=lambda g: float((self._free[g] / self._largest).sum()))
-            left -= self._change(g, s, -1, left)
+            n = self._groups
+            with_it = np.flatnonzero((self._nodes[:n] > 0) & (self._count[:n, s] > 0))
+            g = with_it[(self._free[with_it] / self._largest).sum(axis=1).argmax()]
+            left -= self._change(int(g), s, -1, left)
 
     def _place(self, s: int, left: int) -> bool:
         """Stand `left` more pods of a shape, where there is room or others make it; whether all found a place."""
@@ -86,17 +89,17 @@ class Stock:
         """Pods of a shape, one each on nodes of the group where the least room is left beside it; how many."""
         request = self._placement.problem.request[s]
         asked = request > 0
-        free = np.array(self._free).reshape(-1, len(request)) - request
-        fits = self._may_hold(s) & (free[:, asked] >= 0).all(axis=1)
-        order = np.flatnonzero(fits)[np.argsort((free / self._largest).sum(axis=1)[fits], kind="stable")]
-        g = next((g for g in order.tolist() if self._holds(self._class[g], s, self._count[g])), None)
+        able = np.flatnonzero(self._may_hold(s) & (self._free[: self._groups, asked] >= request[asked]).all(axis=1))
+        beside = ((self._free[able] - request) / self._largest).sum(axis=1)
+        order = able[np.argsort(beside, kind="stable")].tolist()
+        g = next((g for g in order if self._holds(int(self._class[g]), s, self._count[g])), None)
         return 0 if g is None else self._change(g, s, 1, most)
 
     def _swap(self, s: int) -> bool:
         """Stand one pod of a shape where pods of another one leave, for which there is room elsewhere."""
-        request = self._placement.problem.request
-        short = np.maximum(request[s] - np.array(self._free).reshape(-1, request.shape[1]), 0)
-        may, counts = self._may_hold(s), self._counts()
+        request, n = self._placement.problem.request, self._groups
+        may, counts = self._may_hold(s), self._count[:n]
+        short = np.maximum(request[s] - self._free[:n], 0)
         for t in sorted(np.flatnonzero(counts[may].any(axis=0)).tolist(), key=lambda t: (float(self._share[t]), t)):
             gives = request[t] > 0
             if t == s or not gives.any():
@@ -104,6 +107,9 @@ class Stock:
             going = np.maximum(1, (-(-short[:, gives] // request[t][gives])).max(axis=1))
             able = np.flatnonzero(may & (going <= counts[:, t]) & (short[:, ~gives] == 0).all(axis=1))
             for g in able[np.argsort(going[able], kind="stable")][:TRIES].tolist():
+                if not self._swaps:
+                    return False
+                self._swaps -= 1
                 if self._swapped(g, s, t, int(going[g])):
                     return True
         return False
@@ -112,28 +118,22 @@ class Stock:
         """On one node of a group, a pod of shape s takes the place of `going` pods of t, if these find another."""
         count = self._count[g].copy()
         count[t] -= going
-        if not self._holds(self._class[g], s, count):
+        if not self._holds(int(self._class[g]), s, count):
             return False
         count[s] += 1
-        groups, nodes = len(self._class), self._nodes.copy()
+        groups, nodes = self._groups, self._nodes[: self._groups].copy()
         self._nodes[g] -= 1
-        self._add(self._class[g], count, 1)
+        self._add(int(self._class[g]), count, 1)
         while going and (stood := self._stand(t, going)):
             going -= stood
         if going:
-            self._nodes = nodes
-            for rows in (self._class, self._count, self._free):
-                del rows[groups:]
+            self._groups, self._nodes[:groups] = groups, nodes
         return not going
-
-    def _counts(self) -> Ints:
-        """(G, S) pods of each shape on a node of each group."""
-        counts: Ints = np.array(self._count, np.int64).reshape(len(self._count), len(self._share))
-        return counts
 
     def _may_hold(self, s: int) -> Bools:
         """(G,) groups with nodes, of classes that may hold the shape."""
-        may: Bools = (self._placement.limit[s, np.array(self._class, np.int64)] > 0) & (np.array(self._nodes) > 0)
+        n = self._groups
+        may: Bools = (self._placement.limit[s, self._class[:n]] > 0) & (self._nodes[:n] > 0)
         return may
 
     def _holds(self, c: int, s: int, count: Ints) -> bool:
@@ -143,16 +143,19 @@ class Stock:
 
     def _change(self, g: int, s: int, pods: int, most: int) -> int:
         """One pod more or less on nodes of a group, `most` of them at most; on how many."""
-        nodes = min(most, self._nodes[g])
+        nodes = min(most, int(self._nodes[g]))
         count = self._count[g].copy()
         count[s] += pods
         self._nodes[g] -= nodes
-        self._add(self._class[g], count, nodes)
+        self._add(int(self._class[g]), count, nodes)
         return nodes
 
     def _add(self, c: int, count: Ints, nodes: int) -> None:
-        problem = self._placement.problem
-        self._class.append(c)
-        self._nodes.append(nodes)
-        self._count.append(count)
-        self._free.append(problem.class_free[c] - count @ problem.request)
+        problem, g = self._placement.problem, self._groups
+        if g == len(self._nodes):
+            for name in ("_class", "_nodes", "_count", "_free"):
+                rows = getattr(self, name)
+                setattr(self, name, np.concatenate([rows, np.zeros((max(64, len(rows)), *rows.shape[1:]), np.int64)]))
+        self._class[g], self._nodes[g], self._count[g] = c, nodes, count
+        self._free[g] = problem.class_free[c] - count @ problem.request
+        self._groups += 1
