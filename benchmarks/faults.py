@@ -232,14 +232,21 @@ class Service:
                 self.findings.append(f"exit code {code} after SIGTERM")
 
     def pods(self) -> dict[str, tuple[str, bool]]:
-        """Uid -> (node, terminating) as the last cycle saw them; ended ones left out."""
-        with urllib.request.urlopen(f"{self.page}/snapshot", timeout=5) as answer:  # noqa: S310  # our own
-            found = json.load(answer)
+        """Uid -> (node, terminating) as the last cycle left them, what it bound included; ended ones left out."""
+        found, plan = self._page("snapshot"), self._page("plan")
+        bound = {one["pod"]: one["node"] for one in plan["decisions"] if one["kind"] == "Bind"}
         return {
-            one["uid"]: (one.get("node") or "", bool(one.get("terminating")))
+            one["uid"]: (
+                one.get("node") or bound.get(f"{one['namespace']}/{one['name']}", ""),
+                bool(one.get("terminating")),
+            )
             for one in found["pods"]
             if one.get("phase") not in ENDED
         }
+
+    def _page(self, name: str) -> Any:
+        with urllib.request.urlopen(f"{self.page}/{name}", timeout=5) as answer:  # noqa: S310  # our own
+            return json.load(answer)
 
     def logged(self) -> list[str]:
         lines = self.log.read_text(errors="replace").splitlines()
@@ -458,7 +465,7 @@ def waiting(cluster: Cluster, minimums: dict[str, int], pods: Sequence[Object]) 
 
 
 def pictures(cluster: Cluster, namespace: str, service: Service) -> list[str]:
-    """Where the last cycle saw a pod elsewhere than the server has it: an assumption that was left, an event lost."""
+    """Where the last cycle left a pod elsewhere than the server has it: an assumption that was left, an event lost."""
     try:
         ours = service.pods()
     except (OSError, ValueError) as wrong:
