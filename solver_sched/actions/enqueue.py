@@ -19,6 +19,7 @@ from solver_sched.cluster.objects import Queue
 from solver_sched.plugins.rules import Rules, age_limit, derive
 from solver_sched.policy import PluginConf, Policy
 from solver_sched.problem.arrays import Bools, Index, Problem
+from solver_sched.problem.census import Census
 from solver_sched.problem.encode import encode
 from solver_sched.problem.entrance import PERMIT, Applicant, Entrance, Refusal, Voter, of_nodes
 from solver_sched.problem.reservations import Reservation
@@ -48,7 +49,11 @@ class Entries:
 
 
 def posed(
-    snapshot: Snapshot, policy: Policy, refused: Mapping[str, NotAdmitted] = {}, reserved: Sequence[Reservation] = ()
+    snapshot: Snapshot,
+    policy: Policy,
+    refused: Mapping[str, NotAdmitted] = {},
+    reserved: Sequence[Reservation] = (),
+    census: Census | None = None,
 ) -> tuple[Problem, Index, Rules]:
     """The problem without the pods of refused groups, and its rules."""
     held = {key: (why.code, why.message) for key, why in refused.items()}
@@ -59,31 +64,38 @@ def posed(
         evicting=policy.evicts,
         moving=policy.consolidates,
         grace=policy.solve.stale_grace_seconds,
+        census=census,
     )
     return problem, index, derive(problem, policy)
 
 
 def open_cycle(
-    snapshot: Snapshot, policy: Policy, granted: Container[str] = (), reserved: Sequence[Reservation] = ()
+    snapshot: Snapshot,
+    policy: Policy,
+    granted: Container[str] = (),
+    reserved: Sequence[Reservation] = (),
+    census: Census | None = None,
 ) -> tuple[Problem, Index, Rules, Entries]:
     """Encode, derive, enqueue; once more where pods of refused groups must not take part."""
-    problem, index, rules = posed(snapshot, policy, reserved=reserved)
-    entries = enqueue(snapshot, policy, problem, index, rules, granted)
+    census = Census(snapshot) if census is None else census
+    problem, index, rules = posed(snapshot, policy, reserved=reserved, census=census)
+    entries = enqueue(census, policy, problem, index, rules, granted)
     if not entries.refused.keys().isdisjoint(index.jobs):
-        problem, index, rules = posed(snapshot, policy, entries.refused, reserved)
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census)
     return problem, index, rules, entries
 
 
 def enqueue(
-    snapshot: Snapshot, policy: Policy, problem: Problem, index: Index, rules: Rules, granted: Container[str] = ()
+    census: Census, policy: Policy, problem: Problem, index: Index, rules: Rules, granted: Container[str] = ()
 ) -> Entries:
     """Who is let in; nobody where `enqueue` is not listed: then a waiting group counts as if it were in.
 
     `granted`: groups that are let in whatever the voters say.
     """
+    snapshot = census.snapshot
     if not policy.runs("enqueue") or all(group.phase not in WAITING for group in snapshot.groups):
         return Entries()
-    facts = Facts(snapshot, policy, problem, index, rules)
+    facts = Facts(census, policy, problem, index, rules)
     hopeless = {index.jobs[j] for j in np.flatnonzero(_hopeless(problem, policy, rules)).tolist()}
     refused: dict[str, NotAdmitted] = {}
     asking: list[Applicant] = []

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from solver_sched.cluster.objects import Pod
+from solver_sched.cluster.objects import Needs, Pod
 from solver_sched.problem.arrays import Index, Ints
 from solver_sched.snapshot import Snapshot
 
@@ -49,8 +49,7 @@ def _odd(number: int) -> NDArray[np.uint64]:
 def requests(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> Ints:
     """(len(pods), R) what each pod holds, in the numbers of the problem."""
     vector = Vectors({name: r for r, name in enumerate(index.resources)}, largest_amount(snapshot))
-    rows = vector.rows(pods)
-    return vector.all[rows] if rows else np.zeros((0, len(index.resources)), np.int64)
+    return vector.of_all(pods)
 
 
 def largest_amount(snapshot: Snapshot) -> int:
@@ -72,45 +71,56 @@ class Vectors:
     def __init__(self, column: Mapping[str, int], most: int) -> None:
         self.column, self.most = column, most
         self._row: dict[int, int] = {}
+        self._needs: list[Needs] = []  # kept, so that none of their ids can come to be another's
         self._vectors: list[Ints] = []
+        self._all = np.zeros((0, len(column)), np.int64)
 
-    def row(self, pod: Pod) -> int:
-        """Row of the pod's request in `_vectors`."""
-        key = id(pod.needs)
-        row = self._row.get(key)
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def row(self, needs: Needs) -> int:
+        """Row of the request in `all`."""
+        row = self._row.get(id(needs))
         if row is None:
             vector = np.zeros(len(self.column), np.int64)
-            for name, amount in pod.needs.request:
+            for name, amount in needs.request:
                 vector[self.column[name]] = min(amount, self.most)
-            row = self._row[key] = len(self._vectors)
+            row = self._row[id(needs)] = len(self._vectors)
+            self._needs.append(needs)
             self._vectors.append(vector)
         return row
 
     @property
     def all(self) -> Ints:
         """(rows, R) the vectors so far."""
-        return np.array(self._vectors, np.int64)
+        if len(self._all) < len(self._vectors):
+            self._all = np.array(self._vectors, np.int64)
+        return self._all
 
     def of(self, pod: Pod) -> Ints:
         """(R,) request of the pod."""
-        return self._vectors[self.row(pod)]
+        return self._vectors[self.row(pod.needs)]
+
+    def of_all(self, pods: Sequence[Pod]) -> Ints:
+        """(len(pods), R) request of each."""
+        rows = self.rows(pods)
+        return self.all[rows] if rows else np.zeros((0, len(self.column)), np.int64)
 
     def rows(self, pods: Sequence[Pod]) -> list[int]:
         """The row of each pod."""
         known = self._row
-        return [known[key] if (key := id(pod.needs)) in known else self.row(pod) for pod in pods]
+        return [known[key] if (key := id(pod.needs)) in known else self.row(pod.needs) for pod in pods]
 
-    def add(self, out: Ints, at: Sequence[int], pods: Sequence[Pod]) -> None:
-        """Add the request of each pod to the row of `out` (M, R) that `at` names for it."""
-        rows = self.rows(pods)
+    def add(self, out: Ints, at: Sequence[int], rows: Sequence[int]) -> None:
+        """Add the request of each of the `rows` to the row of `out` (M, R) that `at` names for it."""
         if not rows:
             return
         width = len(self._vectors)
         if len(out) * width > DENSE * len(rows):
-            np.add.at(out, np.array(at, np.int64), np.array(self._vectors)[rows])
+            np.add.at(out, np.array(at, np.int64), self.all[np.array(rows, np.int64)])
             return
         counts = np.bincount(np.array(at, np.int64) * width + rows, minlength=len(out) * width)
-        out += counts.reshape(len(out), width) @ np.array(self._vectors)
+        out += counts.reshape(len(out), width) @ self.all
 
     def total(self, pods: Sequence[Pod]) -> Ints:
         """(R,) sum of the requests."""
@@ -119,5 +129,22 @@ class Vectors:
             return np.zeros(len(self.column), np.int64)
         if rows.count(rows[0]) == len(rows):  # as of most jobs
             return self._vectors[rows[0]] * len(rows)
-        out: Ints = np.array([self._vectors[row] for row in rows]).sum(axis=0)
+        out: Ints = self.all[rows].sum(axis=0)
+        return out
+
+
+class Wide:
+    """Rows over some resources as rows over more."""
+
+    def __init__(self, names: Sequence[str], column: Mapping[str, int]) -> None:
+        self.column = column
+        self._at = np.array([column[name] for name in names], np.int64)
+        self._same = len(names) == len(column)
+
+    def of(self, rows: Ints) -> Ints:
+        """A copy, 0 in the other columns."""
+        if self._same:
+            return rows.copy()
+        out = np.zeros((*rows.shape[:-1], len(self.column)), np.int64)
+        out[..., self._at] = rows
         return out
