@@ -68,15 +68,14 @@ class _Calendar:
         self.problem, self.index, self.rules = problem, index, rules
         bunches = [*census.bunches, census.others]
         wide = Wide(census.names, {name: r for r, name in enumerate(index.resources)})
-        running = [row for bunch in bunches for row in bunch.row]
-        on_nodes = [node for bunch in bunches for node in bunch.at]
-        held = wide.of(census.vectors.all[running] if running else np.zeros((0, len(census.names)), np.int64))
+        on_nodes, running = np.concatenate([bunch.places for bunch in bunches], axis=1)
+        held = wide.of(census.vectors.all[running])
         waiting = dict(pair for bunch in census.bunches for pair in zip(bunch.keys, bunch.open, strict=True))
         t = plan.pod_set
         lasts = {i: max(census.times.of(waiting[key]) for key in index.set_pods[i]) for i in set(t.tolist())}
         starting = np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
         self.end = np.concatenate([census.ends(), starting])
-        self.node = np.concatenate([np.array(on_nodes, np.int64), plan.node])
+        self.node = np.concatenate([on_nodes, plan.node])
         self.request = np.concatenate([held, plan.count[:, None] * problem.request[problem.set_shape[t]]])
         self.queue = np.concatenate([_queues_of(census, index), problem.job_queue[problem.set_job[t]]])
         self.job = np.concatenate([np.full(len(running), -1, np.int64), problem.set_job[t]])

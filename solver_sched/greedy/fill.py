@@ -20,6 +20,8 @@ from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
 
+NO_SHARE = Fraction(0)
+
 
 def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: int | None = None) -> Plan:
     """Place what fits, in order. `begun`: a feasible plan that is kept and added to; `rank`: only jobs of this rank
@@ -51,6 +53,10 @@ def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
             loads.move(shape, node, 1)
             table[t, node] += 1
     other = _plan(table, plan)
+    if all(np.array_equal(*pair) for pair in ((other.pod_set, plan.pod_set), (other.node, plan.node))) and (
+        np.array_equal(other.count, plan.count)
+    ):
+        return plan
     return other if placement_score(problem, rules, other) > placement_score(problem, rules, plan) else plan
 
 
@@ -69,15 +75,17 @@ class Greedy:
         self.problem, self.rules, self.begun = problem, rules, begun
         after = problem.after(begun)
         self.loads = Loads(after, rules)
-        self.free = after.node_free.copy()
         self.used = after.queue_used.copy()
         self.balance = Balance(problem, rules, begun) if len(begun.victim) else None
         self.touched = {int(problem.victims.job[problem.victims.holder[s]]) for s in begun.victim.tolist()}
-        self.left = problem.set_count.copy()
+        self.left: list[int] = problem.set_count.tolist()
+        self.shape: list[int] = problem.set_shape.tolist()
+        self.queue: list[int] = problem.job_queue[problem.set_job].tolist()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
         self.new = np.zeros_like(problem.queue_used)
         self.held = rules.start_value.tolist()
         self.contended = rules.contended.tolist()
+        self.entitling = any(self.contended)
         self.ceilings = [one for one in rules.ceilings if (one.room < NO_LIMIT).any() or one.guarantee.any()]
         self.sets: dict[int, list[int]] = defaultdict(list)
         for t, j in enumerate(problem.set_job.tolist()):
@@ -89,7 +97,6 @@ class Greedy:
         for t, node, pods in zip(begun.pod_set.tolist(), begun.node.tolist(), begun.count.tolist(), strict=True):
             j, shape = int(problem.set_job[t]), int(problem.set_shape[t])
             self.loads.move(shape, node, pods)
-            self.free[node] -= pods * problem.request[shape]
             self.new[problem.job_queue[j]] += pods * problem.request[shape]
             self.left[t] -= pods
             self.table[t, node] += pods
@@ -135,8 +142,8 @@ class Greedy:
         Volcano pkg/scheduler/plugins/proportion/proportion.go, updateShare.
         """
         deserved = self.rules.deserved
-        if deserved is None:
-            return Fraction(0)
+        if deserved is None or not self.entitling:
+            return NO_SHARE
         used = (self.used[q] + self.new[q]).tolist()
         part, whole, over, entitled = 0, 1, False, False
         for r, due in enumerate(deserved[q].tolist()):
@@ -173,11 +180,9 @@ class Greedy:
 
     def _place(self, t: int) -> int:
         """One pod of the set on the best node, or -1."""
-        p = self.problem
-        q, shape = int(p.job_queue[p.set_job[t]]), int(p.set_shape[t])
-        if not self._allowed(q, shape):
+        if not self._allowed(self.queue[t], self.shape[t]):
             return -1
-        node = self._idle(shape)
+        node = self._idle(self.shape[t])
         if node >= 0:
             self._move(t, node, 1)
         return node
@@ -190,11 +195,9 @@ class Greedy:
         self._move(t, node, -1)
 
     def _move(self, t: int, node: int, pods: int) -> None:
-        p = self.problem
-        shape = int(p.set_shape[t])
+        shape = self.shape[t]
         self.loads.move(shape, node, pods)
-        self.free[node] -= pods * p.request[shape]
-        self.new[p.job_queue[p.set_job[t]]] += pods * p.request[shape]
+        self.new[self.queue[t]] += pods * self.problem.request[shape]
         self.left[t] -= pods
         self.table[t, node] += pods
 

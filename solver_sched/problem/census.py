@@ -7,7 +7,7 @@ came and went. A census that is made of another one equals one that is made of n
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -120,9 +120,36 @@ class Bunch:
 
     @cached_property
     def classes(self) -> list[str | None]:
-        """Class of each standing pod whose run time is its class's; None where it has its own."""
+        """Class of each standing pod whose run time is its class's, None where it has its own; empty where all have."""
         own: list[bool] = np.logical_or(self.stays[:, 1] > 0, self.stays[:, 2] > 0).tolist()
+        if all(own):
+            return []
         return [None if said else class_of(pod) for pod, said in zip(self.standing, own, strict=True)]
+
+    @cached_property
+    def places(self) -> Ints:
+        """(2, len(standing)) `at` and `row`."""
+        return np.array([self.at, self.row], np.int64)
+
+    @cached_property
+    def runs(self) -> list[tuple[Pod, list[str]]]:
+        """The open pods, with their keys, in runs of such as only affinity, ports and volumes could tell apart."""
+        out: list[tuple[Pod, list[str]]] = []
+        last: tuple[object, ...] = ()
+        for pod, key in zip(self.open, self.keys, strict=True):
+            what = (id(pod.needs), pod.role, pod.priority, pod.deadline, pod.run_time, pod.owner)
+            # the name speaks where there is no owner, see `run_class`
+            if what == last and pod.owner:
+                out[-1][1].append(key)
+            else:
+                out.append((pod, [key]))
+            last = what
+        return out
+
+    @cached_property
+    def singles(self) -> list[tuple[Pod, list[str]]]:
+        """The same one by one."""
+        return [(pod, [key]) for pod, key in zip(self.open, self.keys, strict=True)]
 
     @cached_property
     def polite(self) -> bool:
@@ -296,12 +323,17 @@ class Census:
 
     def ends(self) -> Ints:
         """(P,) when each pod that stands on a node is expected to end; in order of bunches, others last."""
-        stays = [bunch.stays for bunch in self.bunches if bunch.standing]
+        standing = [bunch for bunch in self.bunches if bunch.standing]
         medians = [
-            self.times.median(name) if name is not None else NEVER for bunch in self.bunches for name in bunch.classes
+            np.array([NEVER if name is None else self.times.median(name) for name in bunch.classes], np.int64)
+            if bunch.classes
+            else np.full(len(bunch.at), NEVER)
+            for bunch in standing
         ]
+        nothing = np.zeros(0, np.int64)
+        stays = np.concatenate([NO_STAYS, *(bunch.stays for bunch in standing)])
+        out = self.times.ends(stays, np.concatenate([nothing, *medians]))
         others = self.others.standing
-        out = self.times.ends(np.concatenate([NO_STAYS, *stays]), np.array(medians, np.int64))
         # what a group says of the pods of other schedulers may change without them
         return np.concatenate([out, np.array([self.times.end(pod) for pod in others], np.int64)])
 
@@ -316,6 +348,27 @@ class Census:
     def on_node(self) -> list[Pod]:
         """Unfinished pods on nodes that are there."""
         return [pod for pod in self.snapshot.pods if pod.node in self.nodes and pod.phase not in ENDED]
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(self.nodes)
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        return tuple(bunch.member for bunch in self.bunches if bunch.member is not None)
+
+    @cached_property
+    def units(self) -> Mapping[tuple[int, int, bytes], int]:
+        """Queue row, priority and request vector, as bytes, of what runs, with how many: the minimum of each running
+        job whose minimum runs, and each running pod beyond it.
+        """
+        out: dict[tuple[int, int, bytes], int] = defaultdict(int)
+        for bunch in self.bunches:
+            if bunch.job.resident and bunch.job.queue in self.queue_row:
+                queue, priority = self.queue_row[bunch.job.queue], bunch.job.priority
+                for unit, count in bunch.units.items():
+                    out[queue, priority, unit] += count
+        return out
 
     @cached_property
     def coupled(self) -> bool:

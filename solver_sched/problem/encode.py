@@ -6,14 +6,13 @@ to what pending shapes could use of it, so that nodes that differ only in useles
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from solver_sched.cluster.objects import Queue
+from solver_sched.cluster.objects import Pod, Queue
 from solver_sched.problem import reservations
 from solver_sched.problem.arrays import NO_LIMIT, RESERVED_PREFIX, Bools, Index, Ints, Problem
 from solver_sched.problem.blocked import blocked
@@ -54,9 +53,9 @@ def encode(
             held[bunch.job.key] = reason
 
     waiting = [bunch for bunch in census.bunches if bunch.job.pending and bunch.job.key not in held]
-    candidates = [pod for bunch in waiting for pod in bunch.open]
-    keys = [key for bunch in waiting for key in bunch.keys]
-    owners = [bunch.job.key for bunch in waiting for _ in bunch.open]
+    pieces = [bunch.singles if census.coupled else bunch.runs for bunch in waiting]
+    candidates = [pod for of_job in pieces for pod, _ in of_job]
+    owners = [bunch.job.key for bunch, of_job in zip(waiting, pieces, strict=True) for _ in of_job]
     residents = ((bunch.job.key, pod) for bunch in census.bunches for pod in bunch.job.resident)
     running = [(job, pod) for job, pod in residents if movable(pod)] if evicting and moving else []
     # a pod that moves starts anew: reservations bind it like one that waits
@@ -66,16 +65,16 @@ def encode(
     placement = place(snapshot.nodes, placing, on_node, snapshot, bound, census.table)
     shape_of = placement.shape_of.tolist()
     pending_shapes = 1 + max(shape_of[: len(candidates)], default=-1)
-    pod_held = {keys[row]: reason for row, reason in placement.held.items() if row < len(candidates)}
+    pod_held = {candidates[row].key: why for row, why in placement.held.items() if row < len(candidates)}
     rows: list[Bunch] = []
     sets: list[_PodSet] = []
     begin = 0
-    for bunch in waiting:
-        end = begin + len(bunch.open)
-        of_job = _pod_sets(bunch, shape_of[begin:end])
+    for bunch, piece in zip(waiting, pieces, strict=True):
+        end = begin + len(piece)
+        sets_of = _pod_sets(bunch.job.key, piece, shape_of[begin:end])
         begin = end
-        sets += of_job
-        if of_job:
+        sets += sets_of
+        if sets_of:
             rows.append(bunch)
         else:
             reasons = (bunch.shut.get(pod.key) or pod_held.get(pod.key) for pod in bunch.job.pending)
@@ -166,7 +165,7 @@ def encode(
         held.update({key: reason for key, reason in bunch.shut.items() if key not in held})
     index = Index(
         resources=resources,
-        nodes=tuple(known_nodes),
+        nodes=census.node_names,
         jobs=tuple(job_row),
         queues=tuple(queue_row),
         roles=tuple(role for _, role in roles.row),
@@ -175,7 +174,7 @@ def encode(
         victim_pods=found.pods,
         held=held,
         nominated=_nominated(rows, sets, known_nodes),
-        members=tuple(bunch.member for bunch in census.bunches if bunch.member is not None),
+        members=census.members,
     )
     return problem, index
 
@@ -230,16 +229,18 @@ class _PodSet(NamedTuple):
     pods: list[str]
 
 
-def _pod_sets(bunch: Bunch, shape_of: Sequence[int]) -> list[_PodSet]:
-    """Pending pods of a job by (shape, role, priority), in task order. `shape_of`: of each open one, -1 = held."""
+def _pod_sets(job: str, pieces: Sequence[tuple[Pod, list[str]]], shape_of: Sequence[int]) -> list[_PodSet]:
+    """Pending pods of a job by (shape, role, priority), in task order. `pieces`: one of equal pods, and their keys;
+    `shape_of`: of each, -1 = held.
+    """
     sets: dict[tuple[int, str, int], _PodSet] = {}
-    for pod, name, shape in zip(bunch.open, bunch.keys, shape_of, strict=True):
+    for (pod, keys), shape in zip(pieces, shape_of, strict=True):
         if shape < 0:
             continue
         key = (shape, pod.role, pod.priority)
         if key not in sets:
-            sets[key] = _PodSet(bunch.job.key, shape, pod.role, pod.priority, [])
-        sets[key].pods.append(name)
+            sets[key] = _PodSet(job, shape, pod.role, pod.priority, [])
+        sets[key].pods.extend(keys)
     return sorted(sets.values(), key=lambda entry: -entry.priority)
 
 
@@ -269,13 +270,7 @@ class _Units:
 
 
 def _running_units(census: Census) -> _Units:
-    """The minimum of each running job whose minimum runs, and each running pod beyond it; equal pods share a row."""
-    rows: dict[tuple[int, int, bytes], int] = defaultdict(int)
-    for bunch in census.bunches:
-        if bunch.job.resident and bunch.job.queue in census.queue_row:
-            queue, priority = census.queue_row[bunch.job.queue], bunch.job.priority
-            for unit, count in bunch.units.items():
-                rows[queue, priority, unit] += count
+    rows = census.units
     return _Units(
         queue=_ints(key[0] for key in rows),
         priority=_ints(key[1] for key in rows),
@@ -312,19 +307,28 @@ def _node_classes(
     demand = np.zeros(len(request), np.int64)
     for entry in sets:
         demand[entry.shape] += len(entry.pods)
-    useful = useful_free(nodes.free, request, demand, grain)
-    fits = np.zeros(len(nodes.alloc), bool)
-    for s in np.flatnonzero(demand):
-        fits |= (useful >= request[s]).all(axis=1)
+    asked = request[demand > 0]
+    # where there is no room at all there is no useful one
+    rows = np.flatnonzero(_fitting(np.maximum(nodes.free, 0), asked))
+    useful = useful_free(nodes.free[rows], request, demand, grain)
+    inside = _fitting(useful, asked)
+    rows, useful = rows[inside], useful[inside]
     node_class = np.full(len(nodes.alloc), -1, np.int64)
-    rows = np.flatnonzero(fits)
-    key = np.column_stack([placement.node_kind[rows], useful[rows], nodes.domains[rows]])
     if not len(rows):
         return node_class, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, request.shape[1]), np.int64)
+    key = np.column_stack([placement.node_kind[rows], useful, nodes.domains[rows]])
     first, inverse = distinct(key)
     node_class[rows] = inverse
     size = np.bincount(inverse, minlength=len(first))
-    return node_class, size.astype(np.int64), placement.node_kind[rows][first].astype(np.int64), useful[rows][first]
+    return node_class, size.astype(np.int64), placement.node_kind[rows][first].astype(np.int64), useful[first]
+
+
+def _fitting(free: Ints, asked: Ints) -> Bools:
+    """(N,) nodes with room for one of the requests (.., R)."""
+    out = np.zeros(len(free), bool)
+    for request in asked:
+        out |= (free >= request).all(axis=1)
+    return out
 
 
 def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:

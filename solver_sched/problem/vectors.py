@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,16 @@ DENSE = 64
 def distinct(rows: Ints) -> tuple[Ints, Ints]:
     """As `np.unique(rows, axis=0)` with `return_index` and `return_inverse`: of the distinct rows of (M, K), in
     lexicographic order, the first of each; and for each row which of them it is (M,).
+    """
+    first, inverse = alike(rows)
+    order = np.lexsort(rows[first].T[::-1]) if rows.shape[1] else np.arange(len(first))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[inverse]
+
+
+def alike(rows: Ints) -> tuple[Ints, Ints]:
+    """`distinct` in any order.
 
     Sorting whole rows is slow. They are told apart by a sum modulo 2^64 instead; where that mixes up two, as seldom as
     it may be, rows are sorted after all.
@@ -35,12 +46,10 @@ def distinct(rows: Ints) -> tuple[Ints, Ints]:
     if not (rows[first[inverse]] == rows).all():
         _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return first, inverse.reshape(-1)
-    order = np.lexsort(rows[first].T[::-1])
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return first[order], place[inverse]
+    return first, inverse
 
 
+@lru_cache(maxsize=64)
 def _odd(number: int) -> NDArray[np.uint64]:
     """Odd multipliers, one for each column: powers of one, so that equal rows in other columns differ."""
     return MIX ** np.arange(1, 2 * number, 2, dtype=np.uint64)
