@@ -151,6 +151,28 @@ class Loads:
         node = int(score.argmax())
         return node if score[node] >= 0 else -1
 
+    def fill(self, shape: int, pods: int) -> list[int]:
+        """Place up to so many pods of a shape one after the other, each on its best node; the nodes."""
+        out: list[int] = []
+        if shape in self._coupled:
+            while len(out) < pods and (node := self.best(shape)) >= 0:
+                self.move(shape, node, 1)
+                out.append(node)
+            return out
+        # as above, but for what would be looked up each time
+        score, known, request = self._scores(shape), self._known[shape], self._scorer(shape).request
+        for _ in range(pods if len(score) else 0):
+            node = int(score.argmax())
+            if score[node] < 0:
+                break
+            self.take(node, request)
+            score[node] = self._of_state(known, shape, int(self.state[node]))
+            out.append(node)
+        if self._coupled and out:
+            np.add.at(self.placed[shape], out, 1)
+        self._view[shape] = (len(self._log), score)
+        return out
+
     def ranking(self, shape: int) -> Ints:
         """The nodes that no predicate forbids, highest score of one more pod first, whether there is room or not."""
         rows, inverse = np.unique(self._states_of(np.arange(len(self.state))), return_inverse=True)

@@ -70,9 +70,10 @@ class _Calendar:
         wide = Wide(census.names, {name: r for r, name in enumerate(index.resources)})
         on_nodes, running = np.concatenate([bunch.places for bunch in bunches], axis=1)
         held = wide.of(census.vectors.all[running])
-        waiting = dict(pair for bunch in census.bunches for pair in zip(bunch.keys, bunch.open, strict=True))
+        alike = {key: pod for bunch in census.bunches for pod, keys in bunch.runs for key in keys}
         t = plan.pod_set
-        lasts = {i: max(census.times.of(waiting[key]) for key in index.set_pods[i]) for i in set(t.tolist())}
+        pods = {i: {id(pod): pod for pod in (alike[key] for key in index.set_pods[i])} for i in set(t.tolist())}
+        lasts = {i: max(map(census.times.of, of_set.values())) for i, of_set in pods.items()}
         starting = np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
         self.end = np.concatenate([census.ends(), starting])
         self.node = np.concatenate([on_nodes, plan.node])

@@ -43,6 +43,7 @@ class Evicting(Greedy):
     """A plan in the making in which others give way. `tries`: nodes that are looked at for one pod."""
 
     tries = TRIES
+    batches = False
 
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         super().__init__(problem, rules, begun)

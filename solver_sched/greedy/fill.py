@@ -46,11 +46,11 @@ def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
     size = problem.request[problem.set_shape] / np.maximum(problem.total, 1)
     for t in sorted(np.flatnonzero(left).tolist(), key=lambda t: (-float(size[t].max()), t)):
         shape = int(problem.set_shape[t])
-        for _ in range(int(left[t])):
-            node = loads.best(shape)
-            if node < 0:
-                return plan
-            loads.move(shape, node, 1)
+        pods = int(left[t])
+        nodes = loads.fill(shape, pods)
+        if len(nodes) < pods:
+            return plan
+        for node in nodes:
             table[t, node] += 1
     other = _plan(table, plan)
     if all(np.array_equal(*pair) for pair in ((other.pod_set, plan.pod_set), (other.node, plan.node))) and (
@@ -70,6 +70,9 @@ class Greedy:
     """A plan in the making. Of `begun` the victims are gone: their jobs place nothing (formulation.md C16), and what
     starts beside them keeps C15.
     """
+
+    batches = True
+    """Whether nothing but room and ceilings decides where a pod goes."""
 
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         self.problem, self.rules, self.begun = problem, rules, begun
@@ -187,6 +190,20 @@ class Greedy:
             self._move(t, node, 1)
         return node
 
+    def _several(self, t: int, most: int) -> list[int]:
+        """Up to so many pods of the set, one after the other."""
+        nodes: list[int] = []
+        if self.batches and not self.ceilings:
+            nodes = self.loads.fill(self.shape[t], most) if most > 0 else []
+            self.new[self.queue[t]] += len(nodes) * self.problem.request[self.shape[t]]
+            self.left[t] -= len(nodes)
+            for node in nodes:
+                self.table[t, node] += 1
+            return nodes
+        while len(nodes) < most and (node := self._place(t)) >= 0:
+            nodes.append(node)
+        return nodes
+
     def _idle(self, shape: int) -> int:
         """The node for one more pod as it is, -1 if none takes it."""
         return self.loads.best(shape)
@@ -217,13 +234,10 @@ class Greedy:
                     wanted -= 1
                     missing -= 1
             complete &= wanted == 0
-        for t in self.sets[j]:
-            while complete and missing > 0 and self.left[t]:
-                node = self._place(t)
-                if node < 0:
-                    break
-                done.append((t, node))
-                missing -= 1
+        for t in self.sets[j] if complete else ():
+            nodes = self._several(t, min(missing, self.left[t]))
+            missing -= len(nodes)
+            done += [(t, node) for node in nodes]
         if complete and missing <= 0 and (self.balance is None or self.balance.start(j, [t for t, _ in done])):
             return True
         for t, node in reversed(done):
