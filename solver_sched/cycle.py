@@ -106,23 +106,24 @@ def run_cycle(
     """
     clock = _Clock()
     census = Census(snapshot) if census is None else census
+    solving = solver == "optimal"
     reserved = by_hand(snapshot)
-    problem, index, rules, entries = open_cycle(snapshot, policy, reserved=reserved, census=census)
+    problem, index, rules, entries = open_cycle(snapshot, policy, (), reserved, census, classes=solving)
     clock.lap("encode")
     baseline = greedy_plan(problem, rules)
     found = reservations(census, problem, index, rules, baseline, policy.solve.reserve)
     if found:
         reserved += found
-        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census)
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=solving)
         baseline = greedy_plan(problem, rules)
     without, baseline = baseline, evicting_plan(problem, rules, baseline)
     clock.lap("greedy")
     notes: list[str] = []
     refused: tuple[Violation, ...] = ()
     solution: Solution | None = None
-    if solver == "optimal" and not len(problem.set_count):
+    if solving and not len(problem.set_count):
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
-    elif solver == "optimal":
+    elif solving:
         seed = (policy.solve.seed if budget.seed is None else budget.seed) % SEEDS
         # what comes after the solve takes about as long as what came before
         after = min(clock.total, AFTER * budget.seconds)

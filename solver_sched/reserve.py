@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class _Calendar:
     """
 
     def __init__(self, census: Census, problem: Problem, index: Index, rules: Rules, plan: Plan) -> None:
-        self.problem, self.index, self.rules = problem, index, rules
+        self.problem, self.index, self.rules, self.shared = problem, index, rules, rules.shared
         bunches = [*census.bunches, census.others]
         wide = Wide(census.names, {name: r for r, name in enumerate(index.resources)})
         on_nodes, running = np.concatenate([bunch.places for bunch in bunches], axis=1)
@@ -119,13 +120,14 @@ class _Calendar:
         """(J,) jobs that come before `j`: room that they may use is not kept for it."""
         p, rules = self.problem, self.rules
         older = (rules.rank == rules.rank[j]) & (p.job_created < p.job_created[j]) & (rules.need > 0)
-        ahead: Bools = ((rules.rank < rules.rank[j]) | older) & self._within_share()
+        ahead: Bools = ((rules.rank < rules.rank[j]) | older) & self._within_share
         return ahead
 
+    @cached_property
     def _within_share(self) -> Bools:
         """(J,) whether the start of the job, or its next pod, is inside its queue's share now."""
         p, deserved = self.problem, self.rules.deserved
-        if not self.rules.shared or deserved is None:
+        if not self.shared or deserved is None:
             return np.ones(len(p.job_min), bool)
         ask = self.ask.copy()
         for t in reversed(range(len(p.set_job))):
@@ -164,7 +166,7 @@ class _Calendar:
 
     def _in_share(self, j: int, there: Bools, t: int) -> bool:
         deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
-        if not self.rules.shared or deserved is None:
+        if not self.shared or deserved is None:
             return True
         stays = there & (self.end > t) & (self.queue == q)
         use = self.request[stays].sum(axis=0) + self.kept_of[q] + self.ask[j]

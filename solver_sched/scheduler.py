@@ -286,7 +286,8 @@ class Scheduler:
         # a key is made of each pod only where its job is one of those decided on
         mine = [pod for pod in report.snapshot.pods if pod.group in jobs] if jobs else []
         pods = {key: pod for pod in (*mine, *(lone if jobs else ())) if (key := pod.key) in named}
-        groups = {group.key: group for group in report.snapshot.groups}
+        admits = any(isinstance(one, Admit) for one in report.decisions)
+        groups = {group.key: group for group in report.snapshot.groups} if admits else {}
         admitted: list[PodGroup] = []
         binds: dict[str, list[Placement]] = {}
         evictions: list[Eviction] = []
@@ -312,9 +313,8 @@ class Scheduler:
         self._hands.bind(binds.values())
         self._hands.evict(evictions)
         ours = frozenset(report.snapshot.scheduler_names)
-        for pod in report.snapshot.pods:
-            if pod.nominated is None and not promised:
-                continue
+        everybody = report.snapshot.pods
+        for pod in everybody if promised else [pod for pod in everybody if pod.nominated is not None]:
             node = promised.get(pod.key)
             gang = pod.group or pod.key
             waits = pod.node is None and pod.scheduler in ours and gang not in binds and gang not in late

@@ -94,10 +94,12 @@ class Facts:
         """
         most = real_capability(self._problem, self._rules.demand.avail)
         elastic: dict[str, Counter[str]] = defaultdict(Counter)
-        for group in self._snapshot.groups:
-            minimum = group.min_resources or {}
-            for name, amount in self._bunches[group.key].asked.held.items():
-                elastic[group.queue][name] += max(0, amount - minimum.get(name, 0))
+        for bunch in self._bunches.values():
+            group = bunch.job.group
+            if group is not None and bunch.asked.held:
+                minimum = group.min_resources or {}
+                for name, amount in bunch.asked.held.items():
+                    elastic[group.queue][name] += max(0, amount - minimum.get(name, 0))
         return {
             name: QueueStand(
                 named(self._index, most[q]), named(self._index, self._problem.queue_used[q]), elastic[name]

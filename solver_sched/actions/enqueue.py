@@ -54,8 +54,10 @@ def posed(
     refused: Mapping[str, NotAdmitted] = {},
     reserved: Sequence[Reservation] = (),
     census: Census | None = None,
+    *,
+    classes: bool = True,
 ) -> tuple[Problem, Index, Rules]:
-    """The problem without the pods of refused groups, and its rules."""
+    """The problem without the pods of refused groups, and its rules. `classes`: see `encode`."""
     held = {key: (why.code, why.message) for key, why in refused.items()}
     problem, index = encode(
         snapshot,
@@ -64,6 +66,7 @@ def posed(
         evicting=policy.evicts,
         moving=policy.consolidates,
         grace=policy.solve.stale_grace_seconds,
+        classes=classes,
         census=census,
     )
     return problem, index, derive(problem, policy)
@@ -75,13 +78,15 @@ def open_cycle(
     granted: Container[str] = (),
     reserved: Sequence[Reservation] = (),
     census: Census | None = None,
+    *,
+    classes: bool = True,
 ) -> tuple[Problem, Index, Rules, Entries]:
     """Encode, derive, enqueue; once more where pods of refused groups must not take part."""
     census = Census(snapshot) if census is None else census
-    problem, index, rules = posed(snapshot, policy, reserved=reserved, census=census)
+    problem, index, rules = posed(snapshot, policy, reserved=reserved, census=census, classes=classes)
     entries = enqueue(census, policy, problem, index, rules, granted)
     if not entries.refused.keys().isdisjoint(index.jobs):
-        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census)
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=classes)
     return problem, index, rules, entries
 
 
@@ -101,13 +106,16 @@ def enqueue(
     asking: list[Applicant] = []
     inside: list[Applicant] = []
     for group in snapshot.groups:
-        must_wait = group.key in index.held and group.key not in facts.row
+        if group.phase not in WAITING and not group.min_resources:
+            continue
+        key = group.key
+        must_wait = key in index.held and key not in facts.row
         if group.phase not in WAITING:
-            if group.min_resources and group.key in facts.row and group.key not in hopeless:
+            if key in facts.row and key not in hopeless:
                 inside.append(facts.insider(group))
-        elif must_wait and not facts.has_pods(group.key):
-            refused[group.key] = NotAdmitted(*index.held[group.key], {"held": True})
-        elif not must_wait and facts.ours(group) and (group.key not in hopeless or group.key in granted):
+        elif must_wait and not facts.has_pods(key):
+            refused[key] = NotAdmitted(*index.held[key], {"held": True})
+        elif not must_wait and facts.ours(group) and (key not in hopeless or key in granted):
             asking.append(facts.applicant(group))
     tiers = _voters(policy, rules, facts.entrance(inside))
     turns = _Turns(snapshot, policy, problem, index, rules, asking)

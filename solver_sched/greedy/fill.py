@@ -116,7 +116,7 @@ class Greedy:
         order = [(self._share(q), q) for q in waiting]
         heapq.heapify(order)
         while order:
-            _, q = heapq.heappop(order)
+            share, q = heapq.heappop(order)
             jobs = waiting[q]
             if not jobs:
                 continue
@@ -127,7 +127,7 @@ class Greedy:
                 self.started.add(j)
             if placed and any(self.left[t] for t in self.sets[j]):
                 heapq.heappush(jobs, self._key(j, started=True))
-            heapq.heappush(order, (self._share(q), q))
+            heapq.heappush(order, (self._share(q) if placed else share, q))
         return self.plan()
 
     def plan(self) -> Plan:

@@ -34,6 +34,7 @@ def encode(
     evicting: bool = False,
     moving: bool = False,
     grace: int = 60,
+    classes: bool = True,
     census: Census | None = None,
 ) -> tuple[Problem, Index]:
     """The problem of one cycle and the names of its rows. Pure; equal arguments give equal problems.
@@ -41,8 +42,8 @@ def encode(
     `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
     `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
     to make room; else `victims` is empty. `moving`: and give those of it that may be placed again elsewhere a shape.
-    `grace`: seconds for which a broken gang comes first, and after which the rest of it may go. `census`: of the
-    snapshot, where there is one.
+    `grace`: seconds for which a broken gang comes first, and after which the rest of it may go. `classes`: False
+    leaves all nodes without class, where nobody solves. `census`: of the snapshot, where there is one.
     """
     census = Census(snapshot) if census is None else census
     known_nodes, queues, queue_row = census.nodes, census.queues, census.queue_row
@@ -105,7 +106,10 @@ def encode(
     # room that reservations leave is used by what moves too
     reserved_columns = np.array([name.startswith(RESERVED_PREFIX) for name in resources])
     grain = np.where(reserved_columns, _grain(request), _grain(request[:pending_shapes]))
-    node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
+    demand = np.zeros(len(request), np.int64)
+    for entry in sets if classes else ():
+        demand[entry.shape] += len(entry.pods)
+    node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, demand)
 
     roles = _roles(rows)
     now = snapshot.now
@@ -301,12 +305,9 @@ def _grain(request: Ints) -> Ints:
 
 
 def _node_classes(
-    nodes: _NodeArrays, placement: Placement, request: Ints, grain: Ints, sets: Sequence[_PodSet]
+    nodes: _NodeArrays, placement: Placement, request: Ints, grain: Ints, demand: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Class of each node (N,), and per class size (C,), static kind (C,), useful free vector (C, R)."""
-    demand = np.zeros(len(request), np.int64)
-    for entry in sets:
-        demand[entry.shape] += len(entry.pods)
+    """Class of each node (N,), and per class size (C,), static kind (C,), useful free vector (C, R). `demand` (S,)."""
     asked = request[demand > 0]
     # where there is no room at all there is no useful one
     rows = np.flatnonzero(_fitting(np.maximum(nodes.free, 0), asked))
