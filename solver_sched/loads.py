@@ -173,6 +173,10 @@ class Loads:
         self._view[shape] = (len(self._log), score)
         return out
 
+    def coupled(self, shape: int) -> bool:
+        """Whether a rule between pods speaks of the shape."""
+        return shape in self._coupled
+
     def ranking(self, shape: int) -> Ints:
         """The nodes that no predicate forbids, highest score of one more pod first, whether there is room or not."""
         rows, inverse = np.unique(self._states_of(np.arange(len(self.state))), return_inverse=True)

@@ -85,6 +85,7 @@ class Greedy:
         self.shape: list[int] = problem.set_shape.tolist()
         self.queue: list[int] = problem.job_queue[problem.set_job].tolist()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
+        self.short: dict[int, int] = {}
         self.new = np.zeros_like(problem.queue_used)
         self.held = rules.start_value.tolist()
         self.contended = rules.contended.tolist()
@@ -220,6 +221,8 @@ class Greedy:
 
     def start(self, j: int) -> bool:
         """The whole minimum: the roles' needs first, then whatever sets still place, or nothing."""
+        if self._in_vain(j):
+            return False
         done: list[tuple[int, int]] = []
         missing = int(self.rules.need[j])
         complete = True
@@ -242,7 +245,21 @@ class Greedy:
             return True
         for t, node in reversed(done):
             self._undo(t, node)
+        if self._plain(j):
+            self.short[self.shape[self.sets[j][0]]] = int(self.rules.need[j])
         return False
+
+    def _plain(self, j: int) -> bool:
+        """Whether the job starts exactly where there is room for enough pods of one shape."""
+        if not self.batches or self.balance is not None or self.ceilings or self.roles[j] or len(self.sets[j]) != 1:
+            return False
+        t = self.sets[j][0]
+        return self.left[t] >= self.rules.need[j] and not self.loads.coupled(self.shape[t])
+
+    def _in_vain(self, j: int) -> bool:
+        """Whether a job that asked for no more of the same has found no room: there is only ever less of it."""
+        most = self.short.get(self.shape[self.sets[j][0]]) if self.short else None
+        return most is not None and self._plain(j) and bool(self.rules.need[j] >= most)
 
     def _grow(self, j: int) -> bool:
         """One more pod of a running job, in task order."""

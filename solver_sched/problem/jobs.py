@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
@@ -84,6 +86,9 @@ def queues_of(snapshot: Snapshot) -> dict[str, Queue]:
     return queues
 
 
+_SCHEDULER, _GROUP = attrgetter("scheduler"), attrgetter("group")
+
+
 class Split(NamedTuple):
     """The pods of a snapshot: of each group, ours without a group, and other schedulers'."""
 
@@ -98,6 +103,10 @@ def split(snapshot: Snapshot) -> Split:
     members: dict[str, list[Pod]] = defaultdict(list)
     lone: list[Pod] = []
     others: list[Pod] = []
+    if ours.issuperset(map(_SCHEDULER, snapshot.pods)):  # in order of their names, members of a group stand together
+        for group, run in groupby(snapshot.pods, _GROUP):
+            (lone if group is None else members[group]).extend(run)
+        return Split(members, lone, others)
     for pod in snapshot.pods:
         if pod.scheduler not in ours:
             others.append(pod)
