@@ -42,7 +42,7 @@ OTHERS = ""
 """Key of the bunch of other schedulers' pods; those of jobs are "namespace/name"."""
 NO_STAYS = np.zeros((0, 4), np.int64)
 RENEWED = 1000
-"""Requests that are no longer asked for and still remembered."""
+"""So many requests that are no longer asked for, and selectors, are remembered at most."""
 
 
 @dataclass(slots=True)
@@ -205,7 +205,8 @@ class Census:
         self._default = default_priority(snapshot)
         if before is not None and before.snapshot.nodes != snapshot.nodes:
             before = None
-        self.table: NodeTable = NodeTable(snapshot.nodes) if before is None else before.table
+        kept = before is not None and before.table.remembered <= RENEWED
+        self.table: NodeTable = before.table if before is not None and kept else NodeTable(snapshot.nodes)
         self.nodes: Mapping[str, int] = self.table.rows
         self._offers: tuple[frozenset[str], int] = self._offered() if before is None else before._offers
         self.names = self._resource_names()
