@@ -11,8 +11,9 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import count
 from typing import Any
 
@@ -27,6 +28,7 @@ from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import EMPTY_PLAN, Index, Plan, Problem
+from solver_sched.problem.census import Census
 from solver_sched.problem.reservations import Reservation, by_hand
 from solver_sched.reserve import reservations
 from solver_sched.snapshot import Snapshot
@@ -95,26 +97,33 @@ def run_cycle(
     budget: Budget = Budget(),
     solver: str = "optimal",
     progress: Progress | None = None,
+    census: Census | None = None,
+    *,
+    explained: bool = True,
 ) -> CycleReport:
-    """Plan one cycle. `solver`: "optimal" or "greedy". Never raises for what the cluster holds."""
+    """Plan one cycle. `solver`: "optimal" or "greedy". `census`: of the snapshot, where there is one. `explained`:
+    False leaves finding the reasons to the first who reads them. Never raises for what the cluster holds.
+    """
     clock = _Clock()
+    census = Census(snapshot) if census is None else census
+    solving = solver == "optimal"
     reserved = by_hand(snapshot)
-    problem, index, rules, entries = open_cycle(snapshot, policy, reserved=reserved)
+    problem, index, rules, entries = open_cycle(snapshot, policy, (), reserved, census, classes=solving)
     clock.lap("encode")
     baseline = greedy_plan(problem, rules)
-    found = reservations(snapshot, problem, index, rules, baseline, policy.solve.reserve)
+    found = reservations(census, problem, index, rules, baseline, policy.solve.reserve)
     if found:
         reserved += found
-        problem, index, rules = posed(snapshot, policy, entries.refused, reserved)
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=solving)
         baseline = greedy_plan(problem, rules)
     without, baseline = baseline, evicting_plan(problem, rules, baseline)
     clock.lap("greedy")
     notes: list[str] = []
     refused: tuple[Violation, ...] = ()
     solution: Solution | None = None
-    if solver == "optimal" and not len(problem.set_count):
+    if solving and not len(problem.set_count):
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
-    elif solver == "optimal":
+    elif solving:
         seed = (policy.solve.seed if budget.seed is None else budget.seed) % SEEDS
         # what comes after the solve takes about as long as what came before
         after = min(clock.total, AFTER * budget.seconds)
@@ -178,7 +187,11 @@ def run_cycle(
     levels = solution.levels if solution is not None else ()
     decisions = decide(entries.admitted, problem, index, plan, rules)
     proven = levels if winner == "solver" else ()
-    reasons = reasons_of(snapshot, problem, index, rules, plan, proven, reserved, entries.refused)
+    reasons: Mapping[str, Reason] = _Reasons(
+        partial(reasons_of, snapshot, problem, index, rules, plan, proven, reserved, entries.refused)
+    )
+    if explained:
+        reasons = dict(reasons)
     clock.lap("explain")
     greedy_levels = dict(solution.greedy) if solution is not None else {}
     return CycleReport(
@@ -220,6 +233,26 @@ def reasons_of(
             message = f"{message}; its pending pods: {waits.code}: {waits.message}"
         out[key] = Reason(code, message, {"evicted": detail, **({} if waits is None else waits.detail)})
     return out
+
+
+class _Reasons(Mapping[str, Reason]):
+    """What `find` gives, found when somebody reads it."""
+
+    def __init__(self, find: Callable[[], Mapping[str, Reason]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _found(self) -> Mapping[str, Reason]:
+        return self._find()
+
+    def __getitem__(self, key: str) -> Reason:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _least(levels: Sequence[LevelResult]) -> bool:

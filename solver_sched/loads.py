@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
-from operator import add
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
+from operator import add, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.domain_rules import blocked, touched
-from solver_sched.problem.vectors import distinct
+from solver_sched.problem.vectors import alike
 
 State = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Kind, allocatable, used, and what of the rest is still being freed."""
@@ -35,19 +35,33 @@ class NodeScore:
         self.request: list[int] = request
         self.asked = [(r, amount) for r, amount in enumerate(request) if amount]
         self.static: list[int] = w.static[shape].tolist()
-        basic = tuple(r for r, name in enumerate(problem.resources) if name in BASIC)
-        even = tuple(r for r, name in enumerate(problem.resources) if name in BALANCED)
         shares = w.binpack_shares.tolist()
-        packed = tuple((r, shares[r]) for r, _ in self.asked if w.binpack and shares[r] > 0)
-        self._terms = _Terms(tuple(request), w.least, w.most, basic, w.balanced, even, w.binpack, packed)
+        packed = [r for r, _ in self.asked if w.binpack and shares[r] > 0]
+        basic, even = ([r for r, name in enumerate(problem.resources) if name in named] for named in (BASIC, BALANCED))
+        # only what is read: all else, such as what reservations leave, changes from cycle to cycle
+        read = sorted({*basic, *even, *packed})
+        place = {r: i for i, r in enumerate(read)}
+        terms = _Terms(
+            tuple(request[r] for r in read),
+            w.least,
+            w.most,
+            tuple(place[r] for r in basic),
+            w.balanced,
+            tuple(place[r] for r in even),
+            w.binpack,
+            tuple((place[r], shares[r]) for r in packed),
+        )
+        self._score, self._read = _scorer(terms), itemgetter(*read)
 
     def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
         """`alloc`, `used` (R,) of the node, `used` without the pod."""
-        return _score(self._terms, tuple(alloc), tuple(used))
+        return self._score(self._read(alloc), self._read(used))
 
 
 class _Terms(NamedTuple):
-    """The request of a pod; weights of the terms, and the resources that each reads; `packed`: with their shares."""
+    """The request of a pod in the resources that are read; weights of the terms, and the resources that each reads;
+    `packed`: with their shares.
+    """
 
     request: tuple[int, ...]
     least: int
@@ -59,9 +73,14 @@ class _Terms(NamedTuple):
     packed: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=256)
+def _scorer(terms: _Terms) -> Callable[[tuple[int, ...], tuple[int, ...]], int]:
+    """The score by what there is and what is used. Kept, as most nodes stay as they were from cycle to cycle."""
+    return lru_cache(maxsize=1 << 12)(partial(_score, terms))
+
+
 def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
-    """Loop and not arrays: one node changes at a time. Kept, as most nodes stay as they were from cycle to cycle."""
+    """Loop and not arrays: one node changes at a time."""
     request, total = terms.request, 0
     if terms.least or terms.most:
         least = most = 0
@@ -85,6 +104,8 @@ def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
 
 FEW = 16
 """Nodes that are looked at one by one rather than as arrays."""
+UNKNOWN = -1
+"""State of a node that nobody has asked for."""
 NO_ROOM = -1
 IDLE = 2**40
 """What idle room scores above room that is still being freed: a pod that can be bound now does not wait for a better
@@ -104,13 +125,8 @@ class Loads:
         self.problem, self.rules = problem, rules
         self._states: list[State] = []
         self._row: dict[State, int] = {}
-        alloc, used = problem.node_alloc, problem.node_alloc - problem.node_free
         self._waits = bool(problem.node_releasing.any())
-        freed = problem.node_releasing
-        first, self.state = distinct(np.column_stack([problem.node_kind, alloc, used, freed]))
-        for n in first.tolist():
-            kind = int(problem.node_kind[n])
-            self._state_row((kind, tuple(alloc[n].tolist()), tuple(used[n].tolist()), tuple(freed[n].tolist())))
+        self.state = np.full(len(problem.node_free), UNKNOWN)
         self._log: list[int] = []
         self._view: dict[int, tuple[int, Ints]] = {}
         self._known: dict[int, dict[int, int]] = defaultdict(dict)
@@ -135,9 +151,35 @@ class Loads:
         node = int(score.argmax())
         return node if score[node] >= 0 else -1
 
+    def fill(self, shape: int, pods: int) -> list[int]:
+        """Place up to so many pods of a shape one after the other, each on its best node; the nodes."""
+        out: list[int] = []
+        if shape in self._coupled:
+            while len(out) < pods and (node := self.best(shape)) >= 0:
+                self.move(shape, node, 1)
+                out.append(node)
+            return out
+        # as above, but for what would be looked up each time
+        score, known, request = self._scores(shape), self._known[shape], self._scorer(shape).request
+        for _ in range(pods if len(score) else 0):
+            node = int(score.argmax())
+            if score[node] < 0:
+                break
+            self.take(node, request)
+            score[node] = self._of_state(known, shape, int(self.state[node]))
+            out.append(node)
+        if self._coupled and out:
+            np.add.at(self.placed[shape], out, 1)
+        self._view[shape] = (len(self._log), score)
+        return out
+
+    def coupled(self, shape: int) -> bool:
+        """Whether a rule between pods speaks of the shape."""
+        return shape in self._coupled
+
     def ranking(self, shape: int) -> Ints:
         """The nodes that no predicate forbids, highest score of one more pod first, whether there is room or not."""
-        rows, inverse = np.unique(self.state, return_inverse=True)
+        rows, inverse = np.unique(self._states_of(np.arange(len(self.state))), return_inverse=True)
         scorer, score = self._scorer(shape), np.full(len(rows), NO_ROOM, np.int64)
         for i, (kind, alloc, used, _) in enumerate(self._states[row] for row in rows.tolist()):
             if not self.rules.forbidden[shape, kind]:
@@ -161,10 +203,27 @@ class Loads:
 
     def take(self, node: int, amounts: Sequence[int]) -> None:
         """Room of a node that is used from now on; negative = is free."""
+        if self.state[node] == UNKNOWN:
+            self._states_of(np.array([node]))
         kind, alloc, used, freed = self._states[self.state[node]]
         after = tuple(map(add, used, amounts))
         self.state[node] = self._state_row((kind, alloc, after, freed))
         self._log.append(node)
+
+    def _states_of(self, nodes: Ints) -> Ints:
+        """Row of the state of each node. Those that nobody has asked for so far are told apart together."""
+        fresh = nodes[self.state[nodes] == UNKNOWN]
+        if len(fresh):
+            p = self.problem
+            kind, alloc, freed = p.node_kind[fresh], p.node_alloc[fresh], p.node_releasing[fresh]
+            used = alloc - p.node_free[fresh]
+            first, inverse = alike(np.column_stack([kind, alloc, used, freed] if self._waits else [kind, alloc, used]))
+            columns = (kind[first], alloc[first], used[first], freed[first])
+            states = zip(*(column.tolist() for column in columns), strict=True)
+            rows = [self._state_row((k, tuple(a), tuple(u), tuple(f))) for k, a, u, f in states]
+            self.state[fresh] = np.array(rows)[inverse]
+        out: Ints = self.state[nodes]
+        return out
 
     def _state_row(self, state: State) -> int:
         row = self._row.setdefault(state, len(self._states))
@@ -187,10 +246,17 @@ class Loads:
             for node in fresh:
                 score[node] = self._of_state(known, shape, int(self.state[node]))
         else:
-            nodes = np.array(fresh, np.int64) if seen >= 0 else np.arange(len(self.state))
-            rows, inverse = np.unique(self.state[nodes], return_inverse=True)
+            if seen < 0:
+                # where there was no room at first there is none, unless something has changed there
+                asked = [r for r, _ in self._scorer(shape).asked]
+                fits = (self.problem.node_free[:, asked] >= self.problem.request[shape, asked]).all(axis=1)
+                fits &= ~self.rules.forbidden[shape, self.problem.node_kind]
+                fits[self._log] = True
+                score, nodes = np.full(len(self.state), NO_ROOM, np.int64), np.flatnonzero(fits)
+            else:
+                nodes = np.array(fresh, np.int64)
+            rows, inverse = np.unique(self._states_of(nodes), return_inverse=True)
             values = [self._of_state(known, shape, row) for row in rows.tolist()]
-            score = score if seen >= 0 else np.full(len(self.state), NO_ROOM, np.int64)
             score[nodes] = np.array(values, np.int64)[inverse.reshape(-1)]
         self._view[shape] = (len(self._log), score)
         return score
@@ -219,16 +285,19 @@ class Loads:
 def placement_score(problem: Problem, rules: Rules, plan: Plan) -> int:
     """O11: sum over placed pods of their node's score in the end state; before that, pods on idle room."""
     on_nodes = plan.on_nodes(problem)
-    used = problem.node_alloc - problem.node_free + on_nodes.T @ problem.request
+    used = problem.node_alloc - problem.node_free
+    np.add.at(used, plan.node, plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]])
+    waits = problem.node_releasing.any()
     idle = problem.node_free - problem.node_releasing
-    total = 0
-    for s in np.flatnonzero(on_nodes.any(axis=1)).tolist():
-        scorer = NodeScore(problem, rules, s)
-        for n in np.flatnonzero(on_nodes[s]).tolist():
-            one = scorer.of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
-            total += int(on_nodes[s, n]) * (scorer.static[problem.node_kind[n]] + one)
-            if problem.node_releasing.any():
-                fit = [int(on_nodes[s, n]), *(int(idle[n, r]) // amount for r, amount in scorer.asked)]
-                total += IDLE * max(0, min(fit))
-                idle[n] -= max(0, min(fit)) * problem.request[s]
+    total, scorer = 0, {}
+    for s, n in np.argwhere(on_nodes).tolist():
+        if s not in scorer:
+            scorer[s] = NodeScore(problem, rules, s)
+        one = scorer[s].of(problem.node_alloc[n].tolist(), (used[n] - problem.request[s]).tolist())
+        pods = int(on_nodes[s, n])
+        total += pods * (scorer[s].static[problem.node_kind[n]] + one)
+        if waits:
+            fit = max(0, min([pods, *(int(idle[n, r]) // amount for r, amount in scorer[s].asked)]))
+            total += IDLE * fit
+            idle[n] -= fit * problem.request[s]
     return total

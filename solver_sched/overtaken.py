@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from solver_sched.actions.decide import Bind
 from solver_sched.cluster.objects import Node, Pod
 from solver_sched.cluster.selectors import repelled
-from solver_sched.problem.encode import DEFAULT_SLOTS
+from solver_sched.problem.census import DEFAULT_SLOTS
 from solver_sched.problem.ports import conflict
 from solver_sched.snapshot import Snapshot
 

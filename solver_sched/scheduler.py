@@ -38,6 +38,7 @@ from solver_sched.due import seconds_until
 from solver_sched.overtaken import overtaken
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.problem.arrays import Member
+from solver_sched.problem.census import Census
 from solver_sched.snapshot import InputProblem, Snapshot, dump
 
 WINDOW = 0.05
@@ -90,6 +91,7 @@ class Settings:
     """`period`: seconds from the start of one cycle to the earliest start of the next. `time_limit`: of a cycle, None =
     the policy's. `quota_reason`, see `conditions.Shown`. `dump_dir`: where the snapshot of a cycle goes that failed
     or whose plan was refused, None = nowhere. `apart`, `walled`, `seed`: of the solver, see `cycle.Budget`.
+    `explained`: False where nobody may read the reasons of a cycle, see `run_cycle`.
     """
 
     period: float = 1.0
@@ -100,6 +102,7 @@ class Settings:
     apart: bool = True
     walled: bool = True
     seed: int | None = None
+    explained: bool = True
 
 
 class Scheduler:
@@ -128,6 +131,7 @@ class Scheduler:
         self._term, self._clock = term, clock
         self.term = 0
         self._last: Snapshot | None = None
+        self._census: Census | None = None
         self._due = float("inf")
         self._problems: frozenset[InputProblem] = frozenset()
         self.report: CycleReport | None = None
@@ -170,7 +174,9 @@ class Scheduler:
             begun = time.monotonic()
             again |= self._policy.refresh() or begun >= self._due
             seen = self._cache.changes()
-            self.cycle(again=again)
+            report = self.cycle(again=again)
+            if report is not None:
+                self._due = time.monotonic() + seconds_until(report)
             took = time.monotonic() - begun
             # on a large cluster cycles take half of the time at most: what they decide has to be sent, too
             stop.wait(max(self._settings.period - took, took))
@@ -230,7 +236,13 @@ class Scheduler:
                     self._see(replace_report(self.report, snapshot=snapshot, decisions=()), bound)
                     return None
             took = time.perf_counter() - begun
-            report = run_cycle(snapshot, self._policy.policy, self._effort(), self._settings.solver)
+            self._census = census = Census(snapshot, self._census)
+            settings = self._settings
+            report = run_cycle(
+                *(snapshot, self._policy.policy, self._effort(), settings.solver),
+                census=census,
+                explained=settings.explained,
+            )
             late = self._overtaken(report, seen)
             if late:
                 self._last = (
@@ -256,7 +268,6 @@ class Scheduler:
             path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
             _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})
             return None
-        self._due = time.monotonic() + seconds_until(report)
         return report
 
     def _acted_on(self, last: Snapshot) -> bool:
@@ -288,9 +299,14 @@ class Scheduler:
         """Decisions in the order in which they may be carried out; a gang's binds go together. `late`: gangs that the
         next cycle decides on; what is promised to them stays.
         """
+        jobs = {one.pod_group for one in report.decisions if not isinstance(one, Admit)}
         named = {one.pod for one in report.decisions if not isinstance(one, Admit)}
-        pods = {key: pod for pod in report.snapshot.pods if (key := pod.key) in named} if named else {}
-        groups = {group.key: group for group in report.snapshot.groups}
+        lone = (pod for pod in report.snapshot.pods if pod.group is None)
+        # a key is made of each pod only where its job is one of those decided on
+        mine = [pod for pod in report.snapshot.pods if pod.group in jobs] if jobs else []
+        pods = {key: pod for pod in (*mine, *(lone if jobs else ())) if (key := pod.key) in named}
+        admits = any(isinstance(one, Admit) for one in report.decisions)
+        groups = {group.key: group for group in report.snapshot.groups} if admits else {}
         admitted: list[PodGroup] = []
         binds: dict[str, list[Placement]] = {}
         evictions: list[Eviction] = []
@@ -316,9 +332,8 @@ class Scheduler:
         self._hands.bind(binds.values())
         self._hands.evict(evictions)
         ours = frozenset(report.snapshot.scheduler_names)
-        for pod in report.snapshot.pods:
-            if pod.nominated is None and not promised:
-                continue
+        everybody = report.snapshot.pods
+        for pod in everybody if promised else [pod for pod in everybody if pod.nominated is not None]:
             node = promised.get(pod.key)
             gang = pod.group or pod.key
             waits = pod.node is None and pod.scheduler in ours and gang not in binds and gang not in late

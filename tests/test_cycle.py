@@ -260,3 +260,10 @@ def test_the_slack_of_a_large_model_is_not_spent_below_what_greedy_reaches(monke
     report = run_cycle(snapshot, policy, HERE)
     assert report.winner == "solver"
     assert [one.pod for one in report.decisions if isinstance(one, Bind)] == ["ns/high-0"]
+
+
+def test_reasons_that_are_found_when_somebody_reads_them_are_the_same() -> None:
+    """The gang fits, the old pod then does not: it is told why, at once or later."""
+    at_once, later = (run_cycle(greedy_trap(), POLICY, HERE, explained=explained) for explained in (True, False))
+    assert list(at_once.reasons) == list(later.reasons) == ["ns/old"]
+    assert at_once.reasons["ns/old"] == later.reasons["ns/old"]

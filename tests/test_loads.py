@@ -137,3 +137,22 @@ def test_a_port_is_taken_once_a_node() -> None:
 def test_no_nodes(policy: str) -> None:
     problem, rules = stated({}, pod("p", 1000), policy=policy)
     assert Loads(problem, rules).best(0) == -1
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(snapshots(), st.sampled_from(POLICIES), st.randoms(use_true_random=False))
+def test_pods_placed_in_one_go_stand_where_they_would_one_by_one(
+    snapshot: Snapshot, policy: Policy, rng: Random
+) -> None:
+    problem, _ = encode(snapshot)
+    rules = derive(problem, policy)
+    if not len(problem.request):
+        return
+    loads, single = Loads(problem, rules), Loads(problem, rules)
+    for _ in range(6):
+        shape, pods = rng.randrange(len(problem.request)), rng.randint(0, 4)
+        expected: list[int] = []
+        while len(expected) < pods and (node := single.best(shape)) >= 0:
+            single.move(shape, node, 1)
+            expected.append(node)
+        assert loads.fill(shape, pods) == expected

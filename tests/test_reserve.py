@@ -136,7 +136,7 @@ def test_a_cycle_without_blocked_jobs_is_encoded_once(monkeypatch: pytest.Monkey
     calls: list[int] = []
 
     def counting(
-        snapshot: Snapshot, refused: Any = (), *, reserved: Sequence[Reservation], **more: bool
+        snapshot: Snapshot, refused: Any = (), *, reserved: Sequence[Reservation], **more: Any
     ) -> tuple[Problem, Index]:
         calls.append(len(reserved))
         return encode(snapshot, dict(refused), reserved=reserved, **more)

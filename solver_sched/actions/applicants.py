@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from solver_sched.cluster.objects import Needs, Pod, PodGroup
+from solver_sched.cluster.objects import PodGroup
 from solver_sched.plugins.rules import Rules
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, Index, Ints, Problem
+from solver_sched.problem.census import Census, placed
 from solver_sched.problem.entrance import Applicant, Entrance, Pool, QueueStand, QuotaStand, of_nodes, of_pods
 from solver_sched.problem.jobs import age_limit
 from solver_sched.problem.shares import real_capability
-from solver_sched.snapshot import Snapshot
 
 
 class Facts:
-    """One cycle's snapshot and problem. `row`: row of each job that has one."""
+    """One cycle's census and problem. `row`: row of each job that has one."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, problem: Problem, index: Index, rules: Rules) -> None:
+    def __init__(self, census: Census, policy: Policy, problem: Problem, index: Index, rules: Rules) -> None:
         self.row = {key: j for j, key in enumerate(index.jobs)}
-        self._snapshot, self._problem, self._index, self._rules = snapshot, problem, index, rules
-        self._members = _pods_of_groups(snapshot)
+        self._snapshot, self._problem, self._index, self._rules = census.snapshot, problem, index, rules
+        self._bunches = {bunch.job.key: bunch for bunch in census.bunches}
+        self._elsewhere = {pod.group for pod in census.others.pods}
         self._pools = _Pools(problem, rules) if policy.runs("allocate") else None
 
     def has_pods(self, key: str) -> bool:
-        members = self._members[key]
+        members = self._bunches[key].asked
         return bool(members.present or members.done)
 
     def ours(self, group: PodGroup) -> bool:
         """Not a group whose pods all belong to other schedulers, or will when its Job makes them."""
-        theirs = self._members[group.key].others or group.scheduler not in ("", *self._snapshot.scheduler_names)
+        theirs = group.key in self._elsewhere or group.scheduler not in ("", *self._snapshot.scheduler_names)
         return not theirs or self.has_pods(group.key)
 
     def applicant(self, group: PodGroup) -> Applicant:
         """A group that waits."""
-        members, j = self._members[group.key], self.row.get(group.key, -1)
+        members, j = self._bunches[group.key].asked, self.row.get(group.key, -1)
         held = members.held + members.done
         lacks = {
             name: missing
@@ -65,7 +66,7 @@ class Facts:
         """A group that was let in before. It reserves only what pods ask that exist: one whose pods were deleted keeps
         nobody out (volcano-sh/volcano#2264).
         """
-        found, ready = self.applicant(group), self._members[group.key].ready
+        found, ready = self.applicant(group), self._bunches[group.key].asked.ready
         return replace(found, reserves={name: min(missing, ready[name]) for name, missing in found.lacks.items()})
 
     def entrance(self, inside: Iterable[Applicant]) -> Entrance:
@@ -93,10 +94,12 @@ class Facts:
         """
         most = real_capability(self._problem, self._rules.demand.avail)
         elastic: dict[str, Counter[str]] = defaultdict(Counter)
-        for group in self._snapshot.groups:
-            minimum = group.min_resources or {}
-            for name, amount in self._members[group.key].held.items():
-                elastic[group.queue][name] += max(0, amount - minimum.get(name, 0))
+        for bunch in self._bunches.values():
+            group = bunch.job.group
+            if group is not None and bunch.asked.held:
+                minimum = group.min_resources or {}
+                for name, amount in bunch.asked.held.items():
+                    elastic[group.queue][name] += max(0, amount - minimum.get(name, 0))
         return {
             name: QueueStand(
                 named(self._index, most[q]), named(self._index, self._problem.queue_used[q]), elastic[name]
@@ -113,7 +116,7 @@ class Facts:
             if pod.namespace in spaces and not pod.finished:
                 for name, amount in pod.needs.request:
                     existing[pod.namespace][name] += amount
-                    running[pod.namespace][name] += amount * _placed(pod)
+                    running[pod.namespace][name] += amount * placed(pod)
         out: dict[str, tuple[QuotaStand, ...]] = defaultdict(tuple)
         for quota in self._snapshot.quotas:
             where, used = quota.namespace, quota.used
@@ -150,53 +153,3 @@ class _Pools:
             if forbidden.any():
                 self.nodes.append(~forbidden[self._kind])
         return self._row[name]
-
-
-@dataclass(slots=True)
-class _Members:
-    """What the pods of one group ask: `held` by bound and running ones, `done` by succeeded ones, `ready` by pending
-    ones that may go, `present` by all but ended ones. `others`: some belong to another scheduler.
-    """
-
-    held: Counter[str] = field(default_factory=Counter)
-    done: Counter[str] = field(default_factory=Counter)
-    ready: Counter[str] = field(default_factory=Counter)
-    present: Counter[str] = field(default_factory=Counter)
-    others: bool = False
-
-
-def _pods_of_groups(snapshot: Snapshot) -> dict[str, _Members]:
-    """By group key. Equal needs are one object and are summed once."""
-    ours = frozenset(snapshot.scheduler_names)
-    out: dict[str, _Members] = defaultdict(_Members)
-    needs: dict[int, Needs] = {}
-    states: list[tuple[str, str, int]] = []
-    for pod in snapshot.pods:
-        group, asked = pod.group, pod.needs
-        if group is None:
-            continue
-        if pod.scheduler not in ours:
-            out[group].others = True
-        elif pod.phase != "Failed" and not pod.terminating:
-            states.append((group, _state(pod), id(asked)))
-            needs[id(asked)] = asked
-    counted = Counter(states)
-    for (key, state, row), count in counted.items():
-        members = out[key]
-        sums = [getattr(members, state)] + ([members.present] if state in ("held", "ready") else [])
-        for name, amount in needs[row].request:
-            for each in sums:
-                each[name] += count * amount
-    return out
-
-
-def _state(pod: Pod) -> str:
-    if pod.phase == "Succeeded":
-        return "done"
-    if _placed(pod):
-        return "held"
-    return "present" if pod.gates or pod.hold else "ready"
-
-
-def _placed(pod: Pod) -> bool:
-    return pod.node is not None or pod.phase == "Running"

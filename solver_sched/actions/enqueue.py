@@ -19,6 +19,7 @@ from solver_sched.cluster.objects import Queue
 from solver_sched.plugins.rules import Rules, age_limit, derive
 from solver_sched.policy import PluginConf, Policy
 from solver_sched.problem.arrays import Bools, Index, Problem
+from solver_sched.problem.census import Census
 from solver_sched.problem.encode import encode
 from solver_sched.problem.entrance import PERMIT, Applicant, Entrance, Refusal, Voter, of_nodes
 from solver_sched.problem.reservations import Reservation
@@ -48,9 +49,15 @@ class Entries:
 
 
 def posed(
-    snapshot: Snapshot, policy: Policy, refused: Mapping[str, NotAdmitted] = {}, reserved: Sequence[Reservation] = ()
+    snapshot: Snapshot,
+    policy: Policy,
+    refused: Mapping[str, NotAdmitted] = {},
+    reserved: Sequence[Reservation] = (),
+    census: Census | None = None,
+    *,
+    classes: bool = True,
 ) -> tuple[Problem, Index, Rules]:
-    """The problem without the pods of refused groups, and its rules."""
+    """The problem without the pods of refused groups, and its rules. `classes`: see `encode`."""
     held = {key: (why.code, why.message) for key, why in refused.items()}
     problem, index = encode(
         snapshot,
@@ -59,43 +66,56 @@ def posed(
         evicting=policy.evicts,
         moving=policy.consolidates,
         grace=policy.solve.stale_grace_seconds,
+        classes=classes,
+        census=census,
     )
     return problem, index, derive(problem, policy)
 
 
 def open_cycle(
-    snapshot: Snapshot, policy: Policy, granted: Container[str] = (), reserved: Sequence[Reservation] = ()
+    snapshot: Snapshot,
+    policy: Policy,
+    granted: Container[str] = (),
+    reserved: Sequence[Reservation] = (),
+    census: Census | None = None,
+    *,
+    classes: bool = True,
 ) -> tuple[Problem, Index, Rules, Entries]:
     """Encode, derive, enqueue; once more where pods of refused groups must not take part."""
-    problem, index, rules = posed(snapshot, policy, reserved=reserved)
-    entries = enqueue(snapshot, policy, problem, index, rules, granted)
+    census = Census(snapshot) if census is None else census
+    problem, index, rules = posed(snapshot, policy, reserved=reserved, census=census, classes=classes)
+    entries = enqueue(census, policy, problem, index, rules, granted)
     if not entries.refused.keys().isdisjoint(index.jobs):
-        problem, index, rules = posed(snapshot, policy, entries.refused, reserved)
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=classes)
     return problem, index, rules, entries
 
 
 def enqueue(
-    snapshot: Snapshot, policy: Policy, problem: Problem, index: Index, rules: Rules, granted: Container[str] = ()
+    census: Census, policy: Policy, problem: Problem, index: Index, rules: Rules, granted: Container[str] = ()
 ) -> Entries:
     """Who is let in; nobody where `enqueue` is not listed: then a waiting group counts as if it were in.
 
     `granted`: groups that are let in whatever the voters say.
     """
+    snapshot = census.snapshot
     if not policy.runs("enqueue") or all(group.phase not in WAITING for group in snapshot.groups):
         return Entries()
-    facts = Facts(snapshot, policy, problem, index, rules)
+    facts = Facts(census, policy, problem, index, rules)
     hopeless = {index.jobs[j] for j in np.flatnonzero(_hopeless(problem, policy, rules)).tolist()}
     refused: dict[str, NotAdmitted] = {}
     asking: list[Applicant] = []
     inside: list[Applicant] = []
     for group in snapshot.groups:
-        must_wait = group.key in index.held and group.key not in facts.row
+        if group.phase not in WAITING and not group.min_resources:
+            continue
+        key = group.key
+        must_wait = key in index.held and key not in facts.row
         if group.phase not in WAITING:
-            if group.min_resources and group.key in facts.row and group.key not in hopeless:
+            if key in facts.row and key not in hopeless:
                 inside.append(facts.insider(group))
-        elif must_wait and not facts.has_pods(group.key):
-            refused[group.key] = NotAdmitted(*index.held[group.key], {"held": True})
-        elif not must_wait and facts.ours(group) and (group.key not in hopeless or group.key in granted):
+        elif must_wait and not facts.has_pods(key):
+            refused[key] = NotAdmitted(*index.held[key], {"held": True})
+        elif not must_wait and facts.ours(group) and (key not in hopeless or key in granted):
             asking.append(facts.applicant(group))
     tiers = _voters(policy, rules, facts.entrance(inside))
     turns = _Turns(snapshot, policy, problem, index, rules, asking)

@@ -240,7 +240,7 @@ def _jobs(snapshot: Snapshot) -> Sequence[Job]:
     elsewhere = {pod.group for pod in snapshot.pods if pod.scheduler not in ours}
     return [
         job
-        for job in jobs_of(snapshot, ours)
+        for job in jobs_of(snapshot)
         if job.pending or job.resident or job.succeeded or job.terminating or job.key not in elsewhere
     ]
 

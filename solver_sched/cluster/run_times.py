@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from statistics import median_low
 
 from solver_sched.cluster.objects import RunTime
@@ -37,7 +38,12 @@ def deadline(seconds: int | None) -> int:
 
 def run_class(namespace: str, owner: str, name: str, role: str) -> str:
     """What pods have in common that run about equally long. `owner`: "Kind/name" of the controller, or ""."""
-    return f"{namespace}/{_GENERATED.sub('', owner or f'Pod/{name}')}/{role}"
+    return f"{namespace}/{_stem(owner or f'Pod/{name}')}/{role}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _stem(name: str) -> str:
+    return _GENERATED.sub("", name)
 
 
 def medians(runs: Mapping[str, list[int]]) -> tuple[RunTime, ...]:

@@ -43,10 +43,12 @@ class Evicting(Greedy):
     """A plan in the making in which others give way. `tries`: nodes that are looked at for one pod."""
 
     tries = TRIES
+    batches = False
 
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         super().__init__(problem, rules, begun)
         v = problem.victims
+        self.free = problem.after(begun).node_free - begun.on_nodes(problem).T @ problem.request
         self.allowed = rights(problem, rules, begun)
         self.balance = Balance(problem, rules, begun, self.allowed)
         self.out = {cause: np.zeros(len(v.holder), np.int64) for cause in (PREEMPT, RECLAIM)}
@@ -148,6 +150,10 @@ class Evicting(Greedy):
             return True
         self._give_back(mark)
         return False
+
+    def _move(self, t: int, node: int, pods: int) -> None:
+        super()._move(t, node, pods)
+        self.free[node] -= pods * self.problem.request[self.shape[t]]
 
     def _place(self, t: int) -> int:
         node = super()._place(t)

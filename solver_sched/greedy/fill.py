@@ -18,7 +18,9 @@ import numpy as np
 from solver_sched.greedy.balance import Balance
 from solver_sched.loads import Loads, placement_score
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Ints, Plan, Problem
+from solver_sched.problem.arrays import EMPTY_PLAN, NO_LIMIT, Plan, Problem
+
+NO_SHARE = Fraction(0)
 
 
 def greedy_plan(problem: Problem, rules: Rules, begun: Plan = EMPTY_PLAN, rank: int | None = None) -> Plan:
@@ -44,13 +46,17 @@ def settle(problem: Problem, rules: Rules, plan: Plan) -> Plan:
     size = problem.request[problem.set_shape] / np.maximum(problem.total, 1)
     for t in sorted(np.flatnonzero(left).tolist(), key=lambda t: (-float(size[t].max()), t)):
         shape = int(problem.set_shape[t])
-        for _ in range(int(left[t])):
-            node = loads.best(shape)
-            if node < 0:
-                return plan
-            loads.move(shape, node, 1)
+        pods = int(left[t])
+        nodes = loads.fill(shape, pods)
+        if len(nodes) < pods:
+            return plan
+        for node in nodes:
             table[t, node] += 1
     other = _plan(table, plan)
+    if all(np.array_equal(*pair) for pair in ((other.pod_set, plan.pod_set), (other.node, plan.node))) and (
+        np.array_equal(other.count, plan.count)
+    ):
+        return plan
     return other if placement_score(problem, rules, other) > placement_score(problem, rules, plan) else plan
 
 
@@ -65,23 +71,25 @@ class Greedy:
     starts beside them keeps C15.
     """
 
+    batches = True
+    """Whether nothing but room and ceilings decides where a pod goes."""
+
     def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
         self.problem, self.rules, self.begun = problem, rules, begun
         after = problem.after(begun)
         self.loads = Loads(after, rules)
-        self.free = after.node_free.copy()
         self.used = after.queue_used.copy()
         self.balance = Balance(problem, rules, begun) if len(begun.victim) else None
         self.touched = {int(problem.victims.job[problem.victims.holder[s]]) for s in begun.victim.tolist()}
         self.left: list[int] = problem.set_count.tolist()
-        # of each set and shape, apart from the arrays: they are asked for pod by pod
-        self._shape: list[int] = problem.set_shape.tolist()
-        self._queue: list[int] = problem.job_queue[problem.set_job].tolist()
-        self._request: list[Ints] = list(problem.request)
+        self.shape: list[int] = problem.set_shape.tolist()
+        self.queue: list[int] = problem.job_queue[problem.set_job].tolist()
         self.table: dict[tuple[int, int], int] = defaultdict(int)
+        self.short: dict[int, int] = {}
         self.new = np.zeros_like(problem.queue_used)
         self.held = rules.start_value.tolist()
         self.contended = rules.contended.tolist()
+        self.entitling = any(self.contended)
         self.ceilings = [one for one in rules.ceilings if (one.room < NO_LIMIT).any() or one.guarantee.any()]
         self.sets: dict[int, list[int]] = defaultdict(list)
         for t, j in enumerate(problem.set_job.tolist()):
@@ -93,7 +101,6 @@ class Greedy:
         for t, node, pods in zip(begun.pod_set.tolist(), begun.node.tolist(), begun.count.tolist(), strict=True):
             j, shape = int(problem.set_job[t]), int(problem.set_shape[t])
             self.loads.move(shape, node, pods)
-            self.free[node] -= pods * problem.request[shape]
             self.new[problem.job_queue[j]] += pods * problem.request[shape]
             self.left[t] -= pods
             self.table[t, node] += pods
@@ -110,7 +117,7 @@ class Greedy:
         order = [(self._share(q), q) for q in waiting]
         heapq.heapify(order)
         while order:
-            _, q = heapq.heappop(order)
+            share, q = heapq.heappop(order)
             jobs = waiting[q]
             if not jobs:
                 continue
@@ -121,7 +128,7 @@ class Greedy:
                 self.started.add(j)
             if placed and any(self.left[t] for t in self.sets[j]):
                 heapq.heappush(jobs, self._key(j, started=True))
-            heapq.heappush(order, (self._share(q), q))
+            heapq.heappush(order, (self._share(q) if placed else share, q))
         return self.plan()
 
     def plan(self) -> Plan:
@@ -139,8 +146,8 @@ class Greedy:
         Volcano pkg/scheduler/plugins/proportion/proportion.go, updateShare.
         """
         deserved = self.rules.deserved
-        if deserved is None:
-            return Fraction(0)
+        if deserved is None or not self.entitling:
+            return NO_SHARE
         used = (self.used[q] + self.new[q]).tolist()
         part, whole, over, entitled = 0, 1, False, False
         for r, due in enumerate(deserved[q].tolist()):
@@ -177,13 +184,26 @@ class Greedy:
 
     def _place(self, t: int) -> int:
         """One pod of the set on the best node, or -1."""
-        shape = self._shape[t]
-        if not self._allowed(self._queue[t], shape):
+        if not self._allowed(self.queue[t], self.shape[t]):
             return -1
-        node = self._idle(shape)
+        node = self._idle(self.shape[t])
         if node >= 0:
             self._move(t, node, 1)
         return node
+
+    def _several(self, t: int, most: int) -> list[int]:
+        """Up to so many pods of the set, one after the other."""
+        nodes: list[int] = []
+        if self.batches and not self.ceilings:
+            nodes = self.loads.fill(self.shape[t], most) if most > 0 else []
+            self.new[self.queue[t]] += len(nodes) * self.problem.request[self.shape[t]]
+            self.left[t] -= len(nodes)
+            for node in nodes:
+                self.table[t, node] += 1
+            return nodes
+        while len(nodes) < most and (node := self._place(t)) >= 0:
+            nodes.append(node)
+        return nodes
 
     def _idle(self, shape: int) -> int:
         """The node for one more pod as it is, -1 if none takes it."""
@@ -193,16 +213,16 @@ class Greedy:
         self._move(t, node, -1)
 
     def _move(self, t: int, node: int, pods: int) -> None:
-        shape = self._shape[t]
-        amounts = self._request[shape] if pods == 1 else pods * self._request[shape]
+        shape = self.shape[t]
         self.loads.move(shape, node, pods)
-        self.free[node] -= amounts
-        self.new[self._queue[t]] += amounts
+        self.new[self.queue[t]] += pods * self.problem.request[shape]
         self.left[t] -= pods
         self.table[t, node] += pods
 
     def start(self, j: int) -> bool:
         """The whole minimum: the roles' needs first, then whatever sets still place, or nothing."""
+        if self._in_vain(j):
+            return False
         done: list[tuple[int, int]] = []
         missing = int(self.rules.need[j])
         complete = True
@@ -217,18 +237,29 @@ class Greedy:
                     wanted -= 1
                     missing -= 1
             complete &= wanted == 0
-        for t in self.sets[j]:
-            while complete and missing > 0 and self.left[t]:
-                node = self._place(t)
-                if node < 0:
-                    break
-                done.append((t, node))
-                missing -= 1
+        for t in self.sets[j] if complete else ():
+            nodes = self._several(t, min(missing, self.left[t]))
+            missing -= len(nodes)
+            done += [(t, node) for node in nodes]
         if complete and missing <= 0 and (self.balance is None or self.balance.start(j, [t for t, _ in done])):
             return True
         for t, node in reversed(done):
             self._undo(t, node)
+        if self._plain(j):
+            self.short[self.shape[self.sets[j][0]]] = int(self.rules.need[j])
         return False
+
+    def _plain(self, j: int) -> bool:
+        """Whether the job starts exactly where there is room for enough pods of one shape."""
+        if not self.batches or self.balance is not None or self.ceilings or self.roles[j] or len(self.sets[j]) != 1:
+            return False
+        t = self.sets[j][0]
+        return self.left[t] >= self.rules.need[j] and not self.loads.coupled(self.shape[t])
+
+    def _in_vain(self, j: int) -> bool:
+        """Whether a job that asked for no more of the same has found no room: there is only ever less of it."""
+        most = self.short.get(self.shape[self.sets[j][0]]) if self.short else None
+        return most is not None and self._plain(j) and bool(self.rules.need[j] >= most)
 
     def _grow(self, j: int) -> bool:
         """One more pod of a running job, in task order."""

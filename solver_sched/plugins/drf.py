@@ -18,6 +18,12 @@ def band_weight(position: int, reach: int) -> int:
     return 1 << (BANDS - 1 - min(BANDS - 1, BANDS * position // (1 + reach)))
 
 
+def band_run(position: int, step: int, reach: int) -> int | None:
+    """Steps until the weight at the position is another one; None = never."""
+    band = BANDS * position // (1 + reach)
+    return -(-((band + 1) * (1 + reach) - BANDS * position) // (BANDS * step)) if band < BANDS - 1 else None
+
+
 class Drf(Plugin):
     name = "drf"
 

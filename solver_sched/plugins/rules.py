@@ -10,18 +10,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from solver_sched.plugins import PLUGINS
-from solver_sched.plugins.drf import band_weight
+from solver_sched.plugins.drf import band_run, band_weight
 from solver_sched.plugins.plugin import NodeScores, Plugin, QueueCeiling
 from solver_sched.policy import Policy
 from solver_sched.problem.arrays import Bools, DomainRule, Ints, Problem
 from solver_sched.problem.shares import Demand, demand, waiting_for_backfill
-from solver_sched.problem.vectors import distinct
+from solver_sched.problem.vectors import alike
 
+FEW = 64
+"""Rows up to which it takes longer to tell them apart than to ask for each."""
 MAX_GRAIN = 2**26
 VALUE_SUM = 2**30
 """Sum of all values stays below this. Growth worth multiplies it by up to 2^10: far from 2^53, where doubles end."""
@@ -111,8 +114,9 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     need = np.maximum(need, np.bincount(problem.role_job, weights=role_need, minlength=len(need)).astype(np.int64))
     rules_on = tuple(rule for rule in problem.domain_rules if any(plugin.applies(rule) for plugin in plugins))
     possible = forbidden.copy()
-    pairs = problem.unblocked(np.ones(len(problem.victims.holder), bool))
-    possible[pairs[:, 0], problem.node_kind[pairs[:, 1]]] = False
+    if len(problem.victims.blocks):
+        pairs = problem.unblocked(np.ones(len(problem.victims.holder), bool))
+        possible[pairs[:, 0], problem.node_kind[pairs[:, 1]]] = False
     wanted = demand(problem, possible, rules_on, need, role_need)
     entitled = [share for plugin in plugins if (share := plugin.deserved(problem, wanted)) is not None]
     deserved = entitled[0] if entitled else None
@@ -258,38 +262,46 @@ class _Values:
     """v(x) = max(1, floor(GRAIN x share(x))), share over every resource but `pods` (formulation.md 2)."""
 
     def __init__(self, problem: Problem, grain: int | None) -> None:
-        self._total = [0 if slot else int(x) for slot, x in zip(problem.slots, problem.total, strict=True)]
+        slots = problem.slots.tolist()
+        self._total = tuple(0 if slot else x for slot, x in zip(slots, problem.total.tolist(), strict=True))
         if grain is None:
             pods = np.bincount(problem.set_shape, weights=problem.set_count, minlength=len(problem.request))
-            counted = [(int(n), self._share(x)) for n, x in zip(pods, problem.request, strict=True)]
-            units = zip(problem.unit_count, problem.unit_request, strict=True)
-            counted += [(int(n), self._share(x)) for n, x in units]
-            grain = min(MAX_GRAIN, int(VALUE_SUM // (1 + sum(n * share for n, share in counted))))
+            counted = [
+                *zip(pods.astype(np.int64).tolist(), self._shares(problem.request), strict=True),
+                *zip(problem.unit_count.tolist(), self._shares(problem.unit_request), strict=True),
+            ]
+            parts: dict[int, int] = defaultdict(int)
+            for n, (part, whole) in counted:
+                parts[whole] += n * part
+            work = sum((Fraction(part, whole) for whole, part in parts.items()), Fraction(0))
+            grain = min(MAX_GRAIN, int(VALUE_SUM // (1 + work)))
             # where they fit, all shares are whole: equal work then has equal value however it is cut into jobs
-            whole = math.lcm(*(share.denominator for n, share in counted if n))
+            whole = math.lcm(*{whole // math.gcd(part, whole) for n, (part, whole) in counted if n})
             grain = grain // whole * whole or grain
         self.grain = int(grain)
 
-    def _share(self, x: Ints) -> Fraction:
-        """At most 1: what exceeds the cluster runs nowhere and must not coarsen the grain of all others."""
-        part, whole = 0, 1
-        for amount, total in zip(x.tolist(), self._total, strict=True):
-            if total > 0 and amount * whole > part * total:
-                part, whole = amount, total
-        return Fraction(1) if part >= whole else Fraction(part, whole)
+    def _shares(self, rows: Ints) -> list[tuple[int, int]]:
+        return [_share(tuple(x), self._total) for x in rows.tolist()]
 
     def of(self, rows: Ints) -> Ints:
         """(M,) value of each request vector (M, R)."""
-        of = [(r, total) for r, total in enumerate(self._total) if total > 0]
-        first, inverse = distinct(rows)
-        values = np.array(
-            [
-                max(1, min(self.grain, max((self.grain * x[r] // total for r, total in of), default=0)))
-                for x in rows[first].tolist()
-            ],
-            np.int64,
-        )
-        return values[inverse]
+        first, inverse = alike(rows) if len(rows) > FEW else (np.arange(len(rows)), slice(None))
+        grain = self.grain
+        values = [max(1, grain * part // whole) for part, whole in self._shares(rows[first])]
+        out: Ints = np.array(values, np.int64)[inverse]
+        return out
+
+
+@lru_cache(maxsize=1 << 14)
+def _share(x: tuple[int, ...], total: tuple[int, ...]) -> tuple[int, int]:
+    """Largest x / total as part and whole, at most 1: what exceeds the cluster runs nowhere and must not coarsen the
+    grain of all others.
+    """
+    part, whole = 0, 1
+    for amount, limit in zip(x, total, strict=True):
+        if limit > 0 and amount * whole > part * limit:
+            part, whole = amount, limit
+    return (1, 1) if part >= whole else (part, whole)
 
 
 def _age(problem: Problem, wanted: Demand) -> Ints:
@@ -310,25 +322,23 @@ def _growth_worth(
     reach_job = base + np.bincount(problem.set_job, weights=growth * pod_value, minlength=len(base)).astype(np.int64)
     reach = np.zeros(len(problem.queue_weight), np.int64)
     np.maximum.at(reach, problem.job_queue, reach_job)
-    lower = _lower_priorities(problem)
+    lower, ages, reaches = _lower_priorities(problem).tolist(), age.tolist(), reach.tolist()
     out: list[tuple[Worth, ...]] = []
     at: dict[int, int] = defaultdict(int)
-    for t, j in enumerate(problem.set_job.tolist()):
-        value, boost = int(pod_value[t]), 1 << min(int(lower[t]), PRIORITY_STEPS)
+    rows = (problem.set_job, problem.job_queue[problem.set_job], problem.set_count, pod_value, growth)
+    for t, (j, q, count, value, more) in enumerate(zip(*(row.tolist() for row in rows), strict=True)):
+        boost = 1 << min(lower[t], PRIORITY_STEPS)
         start = int(base[j]) + at[j]
-        at[j] += int(growth[t]) * value
+        at[j] += more * value
         if not fair:
-            out.append((Worth(int(problem.set_count[t]), value * boost * (1 + int(age[j]))),))
+            out.append((Worth(count, value * boost * (1 + ages[j])),))
             continue
         pieces: list[Worth] = []
-        left = int(problem.set_count[t])
+        left = count
         while left > 0:
-            weight = band_weight(start, int(reach[problem.job_queue[j]]))
-            # pods until the position leaves this band: the smallest k with another weight at start + k value
-            run = 1
-            while run < left and band_weight(start + run * value, int(reach[problem.job_queue[j]])) == weight:
-                run += 1
-            pieces.append(Worth(run, value * boost * weight))
+            run = band_run(start, value, reaches[q])
+            run = left if run is None else min(left, run)
+            pieces.append(Worth(run, value * boost * band_weight(start, reaches[q])))
             start += run * value
             left -= run
         out.append(tuple(pieces))

@@ -6,7 +6,6 @@ to what pending shapes could use of it, so that nodes that differ only in useles
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,18 +14,16 @@ import numpy as np
 
 from solver_sched.cluster.objects import Pod, Queue
 from solver_sched.problem import reservations
-from solver_sched.problem.arrays import NO_LIMIT, RESERVED_PREFIX, Index, Ints, Member, Problem
+from solver_sched.problem.arrays import NO_LIMIT, RESERVED_PREFIX, Bools, Index, Ints, Problem
 from solver_sched.problem.blocked import blocked
+from solver_sched.problem.census import FIRST, Bunch, Census
 from solver_sched.problem.domain_rules import class_columns
-from solver_sched.problem.jobs import Job, age_limit, hold, jobs_of, pod_hold, queues_of
+from solver_sched.problem.jobs import age_limit
 from solver_sched.problem.placement import Placement, place
 from solver_sched.problem.reservations import Reservation
-from solver_sched.problem.vectors import SUM_LIMIT, Vectors, distinct, largest_amount
+from solver_sched.problem.vectors import SUM_LIMIT, Wide, distinct
 from solver_sched.problem.victims import Rows, movable, victims
 from solver_sched.snapshot import Snapshot
-
-DEFAULT_SLOTS = 110
-"""Pod slots of a node that names none: the kubelet's `maxPods`."""
 
 
 def encode(
@@ -37,79 +34,85 @@ def encode(
     evicting: bool = False,
     moving: bool = False,
     grace: int = 60,
+    classes: bool = True,
+    census: Census | None = None,
 ) -> tuple[Problem, Index]:
     """The problem of one cycle and the names of its rows. Pure; equal arguments give equal problems.
 
     `refused`: group key -> (code, sentence) of groups that wait at the entrance, held like those that must wait.
     `reserved`: room to be kept, as more columns of R (formulation.md C17). `evicting`: list what running work may have
     to make room; else `victims` is empty. `moving`: and give those of it that may be placed again elsewhere a shape.
-    `grace`: seconds for which a broken gang comes first, and after which the rest of it may go.
+    `grace`: seconds for which a broken gang comes first, and after which the rest of it may go. `classes`: False
+    leaves all nodes without class, where nobody solves. `census`: of the snapshot, where there is one.
     """
-    ours = frozenset(snapshot.scheduler_names)
-    known_nodes = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    queues = queues_of(snapshot)
-    jobs = jobs_of(snapshot, ours)
+    census = Census(snapshot) if census is None else census
+    known_nodes, queues, queue_row = census.nodes, census.queues, census.queue_row
     held: dict[str, tuple[str, str]] = {}
-    unread = {problem.object: problem for problem in snapshot.problems}
-    for job in jobs:
-        reason = hold(job, snapshot, queues, unread) or refused.get(job.key)
+    for bunch in census.bunches:
+        reason = census.held.get(bunch.job.key) or refused.get(bunch.job.key)
         if reason is not None:
-            held[job.key] = reason
+            held[bunch.job.key] = reason
 
-    open_jobs = [job for job in jobs if job.key not in held and job.pending]
-    owners = [(job.key, pod) for job in open_jobs for pod in job.pending if not pod_hold(pod)]
-    candidates = [pod for _, pod in owners]
-    running = [(job.key, pod) for job in jobs for pod in job.resident if movable(pod)] if evicting and moving else []
+    waiting = [bunch for bunch in census.bunches if bunch.job.pending and bunch.job.key not in held]
+    pieces = [bunch.singles if census.coupled else bunch.runs for bunch in waiting]
+    candidates = [pod for of_job in pieces for pod, _ in of_job]
+    owners = [bunch.job.key for bunch, of_job in zip(waiting, pieces, strict=True) for _ in of_job]
+    residents = ((bunch.job.key, pod) for bunch in census.bunches for pod in bunch.job.resident)
+    running = [(job, pod) for job, pod in residents if movable(pod)] if evicting and moving else []
     # a pod that moves starts anew: reservations bind it like one that waits
-    bound = reservations.bound_by(reserved, snapshot, owners + running)
-    ended = ("Succeeded", "Failed")
-    on_node = [pod for pod in snapshot.pods if pod.node in known_nodes and pod.phase not in ended]
-    placement = place(snapshot.nodes, candidates + [pod for _, pod in running], on_node, snapshot, bound)
-    pending_shapes = 1 + int(placement.shape_of[: len(candidates)].max(initial=-1))
-    pod_held = {candidates[row].key: reason for row, reason in placement.held.items() if row < len(candidates)}
-    shape_of = {
-        pod.key: int(placement.shape_of[row]) for row, pod in enumerate(candidates) if row not in placement.held
-    }
-    for job in open_jobs:
-        if not any(pod.key in shape_of for pod in job.pending):
-            reasons = [pod_hold(pod) or pod_held.get(pod.key) for pod in job.pending]
-            held[job.key] = next(reason for reason in reasons if reason is not None)
-    rows = [job for job in open_jobs if job.key not in held]
+    placing = candidates + [pod for _, pod in running]
+    bound = reservations.bound_by(reserved, census.times, owners + [job for job, _ in running], placing)
+    on_node = census.on_node if census.coupled or evicting else []
+    placement = place(snapshot.nodes, placing, on_node, snapshot, bound, census.table)
+    shape_of = placement.shape_of.tolist()
+    pending_shapes = 1 + max(shape_of[: len(candidates)], default=-1)
+    pod_held = {candidates[row].key: why for row, why in placement.held.items() if row < len(candidates)}
+    rows: list[Bunch] = []
+    sets: list[_PodSet] = []
+    begin = 0
+    for bunch, piece in zip(waiting, pieces, strict=True):
+        end = begin + len(piece)
+        sets_of = _pod_sets(bunch.job.key, piece, shape_of[begin:end])
+        begin = end
+        sets += sets_of
+        if sets_of:
+            rows.append(bunch)
+        else:
+            reasons = (bunch.shut.get(pod.key) or pod_held.get(pod.key) for pod in bunch.job.pending)
+            held[bunch.job.key] = next(reason for reason in reasons if reason is not None)
 
-    resources = _resource_names(snapshot, placement) + reservations.names(reserved)
+    resources = _resource_names(census, placement) + reservations.names(reserved)
     column = {name: r for r, name in enumerate(resources)}
-    vector = Vectors(column, largest_amount(snapshot))
-    nodes = _node_arrays(snapshot, on_node, known_nodes, placement, vector)
-    request = np.array([vector.of(pod) for pod in placement.representative], np.int64).reshape(-1, len(resources))
+    wide = Wide(census.names, column)
+    nodes = _node_arrays(census, placement, wide)
+    request = wide.of(census.vectors.of_all(placement.representative))
     for name, per_shape, _, _ in placement.extra:
         request[:, column[name]] = per_shape
-    of_shape = [bound.get(pod.key, ()) for pod in placement.representative]
-    reservations.fill(reserved, of_shape, column, known_nodes, request, nodes.alloc, nodes.free)
+    reservations.fill(reserved, placement.bound, column, known_nodes, request, nodes.alloc, nodes.free)
 
-    sets = _pod_sets(rows, shape_of)
-    queue_row = {name: q for q, name in enumerate(sorted(queues))}
-    job_row = {job.key: j for j, job in enumerate(rows)}
-    queue_used = np.zeros((len(queue_row), len(resources)), np.int64)
-    residents = [(queue_row[job.queue], pod) for job in jobs if job.queue in queue_row for pod in job.resident]
-    vector.add(queue_used, [q for q, _ in residents], [pod for _, pod in residents])
-    queueless = [pod for job in jobs if job.queue not in queue_row for pod in job.resident if pod.node in known_nodes]
-    foreign = vector.total([pod for pod in on_node if pod.scheduler not in ours and not pod.terminating] + queueless)
-    units = _running_units(jobs, queue_row, vector)
-    shapes = placement.shape_of[len(candidates) :].tolist()
-    again = {pod.key: s for (_, pod), s in zip(running, shapes, strict=True) if s >= 0 and placement.alone[s]}
-    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(resources), vector.of, again)
-    found = victims(jobs if evicting else (), snapshot.budgets, snapshot.now, rows_of, grace)
+    job_row = {bunch.job.key: j for j, bunch in enumerate(rows)}
+    units = _running_units(census)
+    again = zip(running, shape_of[len(candidates) :], strict=True)
+    movers = {pod.key: s for (_, pod), s in again if s >= 0 and placement.alone[s]}
+    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(census.names), census.vectors.of, movers)
+    jobs = [bunch.job for bunch in census.bunches] if evicting else []
+    found = victims(jobs, snapshot.budgets, snapshot.now, rows_of, grace)
+    v = found.rows
+    v = replace(v, held=wide.of(v.held), minimum_held=wide.of(v.minimum_held), request=wide.of(v.request))
     if evicting:
         set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
-        blocks = blocked(snapshot, placement.representative, on_node, set_of, known_nodes)
-        placement = placement.apart(np.unique(blocks[:, 1]))
-        found = found._replace(rows=replace(found.rows, blocks=blocks))
+        v = replace(v, blocks=blocked(snapshot, placement.representative, on_node, set_of, known_nodes))
+        placement = placement.apart(np.unique(v.blocks[:, 1]))
     # room that reservations leave is used by what moves too
     reserved_columns = np.array([name.startswith(RESERVED_PREFIX) for name in resources])
     grain = np.where(reserved_columns, _grain(request), _grain(request[:pending_shapes]))
-    node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, sets)
+    demand = np.zeros(len(request), np.int64)
+    for entry in sets if classes else ():
+        demand[entry.shape] += len(entry.pods)
+    node_class, class_size, class_kind, class_free = _node_classes(nodes, placement, request, grain, demand)
 
     roles = _roles(rows)
+    now = snapshot.now
     problem = Problem(
         resources=resources,
         total=nodes.alloc.sum(axis=0),
@@ -124,7 +127,7 @@ def encode(
         class_kind=class_kind,
         class_free=class_free,
         request=request,
-        shape_best_effort=np.array([pod.needs.best_effort for pod in placement.representative], bool),
+        shape_best_effort=_bools(pod.needs.best_effort for pod in placement.representative),
         masks=placement.masks,
         soft=placement.soft,
         domain_rules=placement.rules,
@@ -133,16 +136,16 @@ def encode(
         set_role=_ints(roles.row.get((entry.job, entry.role), -1) for entry in sets),
         set_count=_ints(len(entry.pods) for entry in sets),
         set_priority=_ints(entry.priority for entry in sets),
-        job_queue=_ints(queue_row[job.queue] for job in rows),
-        job_priority=_ints(job.priority for job in rows),
-        job_min=_ints(job.minimum for job in rows),
-        job_ready=_ints(len(job.resident) + len(job.succeeded) for job in rows),
-        job_created=_ints(job.created(snapshot.now) for job in rows),
-        job_age_limit=_ints(age_limit(job.group) for job in rows),
-        job_held=np.array([vector.total(job.resident) for job in rows], np.int64).reshape(-1, len(resources)),
-        job_polite=np.array([not all(pod.preempts for pod in job.pending) for job in rows], bool),
-        job_promised=np.array([any(pod.nominated in known_nodes for pod in job.pending) for job in rows], bool),
-        job_fresh=np.array([job.fresh(snapshot.now, grace) for job in rows], bool),
+        job_queue=_ints(queue_row[bunch.job.queue] for bunch in rows),
+        job_priority=_ints(bunch.job.priority for bunch in rows),
+        job_min=_ints(bunch.job.minimum for bunch in rows),
+        job_ready=_ints(len(bunch.job.resident) + len(bunch.job.succeeded) for bunch in rows),
+        job_created=_ints(bunch.job.created(now) for bunch in rows),
+        job_age_limit=_ints(age_limit(bunch.job.group) for bunch in rows),
+        job_held=wide.of(np.array([bunch.held for bunch in rows], np.int64).reshape(-1, len(census.names))),
+        job_polite=_bools(bunch.polite for bunch in rows),
+        job_promised=_bools(bunch.promised for bunch in rows),
+        job_fresh=_bools(bunch.job.fresh(now, grace) for bunch in rows),
         role_job=_ints(job_row[job] for job, _ in roles.row),
         role_min=_ints(roles.minimum),
         role_ready=_ints(roles.ready),
@@ -150,67 +153,57 @@ def encode(
         queue_capability=_per_queue(queues, queue_row, column, "capability", int(NO_LIMIT)),
         queue_deserved=_per_queue(queues, queue_row, column, "deserved", -1),
         queue_guarantee=_per_queue(queues, queue_row, column, "guarantee", 0),
-        queue_used=queue_used,
+        queue_used=wide.of(census.queue_used),
         queue_priority=_ints(queues[name].priority for name in queue_row),
-        queue_reclaimable=np.array([queues[name].reclaimable for name in queue_row], bool),
-        foreign=foreign,
+        queue_reclaimable=_bools(queues[name].reclaimable for name in queue_row),
+        foreign=wide.of(census.foreign),
         unit_queue=units.queue,
         unit_priority=units.priority,
         unit_count=units.count,
-        unit_request=units.request,
-        victims=found.rows,
-        now=snapshot.now,
+        unit_request=wide.of(units.request),
+        victims=v,
+        now=now,
     )
     held.update({key: reason for key, reason in pod_held.items() if key not in held})
-    for job in rows:
-        held.update({pod.key: reason for pod in job.pending if (reason := pod_hold(pod)) and pod.key not in held})
+    for bunch in rows:
+        held.update({key: reason for key, reason in bunch.shut.items() if key not in held})
     index = Index(
         resources=resources,
-        nodes=tuple(known_nodes),
+        nodes=census.node_names,
         jobs=tuple(job_row),
         queues=tuple(queue_row),
         roles=tuple(role for _, role in roles.row),
-        set_pods=tuple(tuple(pod.key for pod in entry.pods) for entry in sets),
+        set_pods=tuple(tuple(entry.pods) for entry in sets),
         holders=found.holders,
         victim_pods=found.pods,
         held=held,
-        nominated={
-            pod.key: known_nodes[pod.nominated]
-            for entry in sets
-            for pod in entry.pods
-            if pod.nominated is not None and pod.nominated in known_nodes
-        },
-        members=tuple(
-            Member(
-                job.key,
-                job.queue,
-                job.group.phase if job.group is not None else "",
-                job.minimum,
-                len(job.resident) + len(job.succeeded),
-                len(job.pending),
-            )
-            for job in jobs
-            if job.group is not None or job.pending or job.resident
-        ),
+        nominated=_nominated(rows, sets, known_nodes),
+        members=census.members,
     )
     return problem, index
+
+
+def _nominated(rows: Sequence[Bunch], sets: Sequence[_PodSet], nodes: Mapping[str, int]) -> dict[str, int]:
+    """Node row by pod key."""
+    pods = [(key, pod) for bunch in rows if bunch.promised for key, pod in zip(bunch.keys, bunch.open, strict=True)]
+    rows_of = {key: nodes[pod.nominated] for key, pod in pods if pod.nominated is not None and pod.nominated in nodes}
+    return {key: rows_of[key] for entry in sets for key in entry.pods if key in rows_of} if rows_of else {}
+
+
+def _bools(values: Iterable[bool]) -> Bools:
+    return np.fromiter(values, bool)
 
 
 def _ints(values: Iterable[int]) -> Ints:
     return np.fromiter(values, np.int64)
 
 
-def _resource_names(snapshot: Snapshot, placement: Placement) -> tuple[str, ...]:
-    """cpu, memory and pods first, then everything that a node offers, a pod asks or a queue names, sorted."""
-    names = {name for node in snapshot.nodes for name in node.allocatable}
-    for needs in {id(pod.needs): pod.needs for pod in snapshot.pods}.values():
-        names.update(name for name, _ in needs.request)
-    for queue in snapshot.queues:
-        for given in (queue.capability, queue.deserved, queue.guarantee):
-            names.update(given or ())
-    names.update(name for name, _, _, _ in placement.extra)
-    first = ("cpu", "memory", "pods")
-    return first + tuple(sorted(names - set(first)))
+def _resource_names(census: Census, placement: Placement) -> tuple[str, ...]:
+    """Those of the census, and attach limits, sorted in."""
+    if not placement.extra:
+        return census.names
+    names = {*census.names, *(name for name, _, _, _ in placement.extra)}
+    return FIRST + tuple(sorted(names - set(FIRST)))
 
 
 class _NodeArrays(NamedTuple):
@@ -220,64 +213,39 @@ class _NodeArrays(NamedTuple):
     domains: Ints
 
 
-def _node_arrays(
-    snapshot: Snapshot, on_node: Sequence[Pod], row: Mapping[str, int], placement: Placement, vector: Vectors
-) -> _NodeArrays:
+def _node_arrays(census: Census, placement: Placement, wide: Wide) -> _NodeArrays:
     """Allocatable, free and being freed per node (N, R), and the domain columns that domain rules need (N, k)."""
-    alloc = np.zeros((len(snapshot.nodes), len(vector.column)), np.int64)
-    given = [node.allocatable for node in snapshot.nodes]
-    for name, r in vector.column.items():
-        absent = DEFAULT_SLOTS if name == "pods" else 0
-        column = [amounts.get(name, absent) for amounts in given]
-        alloc[:, r] = column if vector.most == SUM_LIMIT else [min(amount, vector.most) for amount in column]
-    used = np.zeros_like(alloc)
-    vector.add(used, [row[pod.node or ""] for pod in on_node], on_node)
-    # room that another scheduler has promised to a pod of its own is as good as taken
-    nominated = [pod for pod in snapshot.pods if pod.nominated is not None]
-    promised = [pod for pod in nominated if _promised_elsewhere(pod, snapshot) and pod.nominated in row]
-    vector.add(used, [row[pod.nominated or ""] for pod in promised], promised)
-    releasing = np.zeros_like(alloc)
-    leaving = [pod for pod in on_node if pod.terminating]
-    vector.add(releasing, [row[pod.node or ""] for pod in leaving], leaving)
-    free = alloc - used + releasing
+    alloc, releasing = wide.of(census.alloc), wide.of(census.releasing)
+    free = wide.of(census.alloc - census.used + census.releasing)
     for name, _, node_free, node_alloc in placement.extra:
-        alloc[:, vector.column[name]] = node_alloc
-        free[:, vector.column[name]] = node_free
-    return _NodeArrays(alloc, free, releasing, class_columns(placement.rules, len(snapshot.nodes)))
-
-
-def _promised_elsewhere(pod: Pod, snapshot: Snapshot) -> bool:
-    return (
-        pod.nominated is not None
-        and pod.node is None
-        and pod.scheduler not in snapshot.scheduler_names
-        and not (pod.finished or pod.terminating)
-    )
+        alloc[:, wide.column[name]] = node_alloc
+        free[:, wide.column[name]] = node_free
+    return _NodeArrays(alloc, free, releasing, class_columns(placement.rules, len(alloc)))
 
 
 class _PodSet(NamedTuple):
+    """`pods`: their keys."""
+
     job: str
     shape: int
     role: str
     priority: int
-    pods: list[Pod]
+    pods: list[str]
 
 
-def _pod_sets(rows: Sequence[Job], shape_of: Mapping[str, int]) -> list[_PodSet]:
-    """Pending pods by (job, shape, role, priority), in task order."""
-    out = []
-    for job in rows:
-        sets: dict[tuple[int, str, int], _PodSet] = {}
-        for pod in job.pending:
-            shape = shape_of.get(pod.key)
-            if shape is None:
-                continue
-            key = (shape, pod.role, pod.priority)
-            if key not in sets:
-                sets[key] = _PodSet(job.key, shape, pod.role, pod.priority, [])
-            sets[key].pods.append(pod)
-        out += sorted(sets.values(), key=lambda entry: -entry.priority)
-    return out
+def _pod_sets(job: str, pieces: Sequence[tuple[Pod, list[str]]], shape_of: Sequence[int]) -> list[_PodSet]:
+    """Pending pods of a job by (shape, role, priority), in task order. `pieces`: one of equal pods, and their keys;
+    `shape_of`: of each, -1 = held.
+    """
+    sets: dict[tuple[int, str, int], _PodSet] = {}
+    for (pod, keys), shape in zip(pieces, shape_of, strict=True):
+        if shape < 0:
+            continue
+        key = (shape, pod.role, pod.priority)
+        if key not in sets:
+            sets[key] = _PodSet(job, shape, pod.role, pod.priority, [])
+        sets[key].pods.extend(keys)
+    return sorted(sets.values(), key=lambda entry: -entry.priority)
 
 
 class _Roles(NamedTuple):
@@ -286,9 +254,9 @@ class _Roles(NamedTuple):
     ready: list[int]
 
 
-def _roles(rows: Sequence[Job]) -> _Roles:
+def _roles(rows: Sequence[Bunch]) -> _Roles:
     out = _Roles({}, [], [])
-    for job in rows:
+    for job in (bunch.job for bunch in rows):
         for role, minimum in job.role_minimums.items():
             out.row[job.key, role] = len(out.row)
             out.minimum.append(minimum)
@@ -305,25 +273,13 @@ class _Units:
     row: Mapping[tuple[int, int, bytes], int]
 
 
-def _running_units(jobs: Sequence[Job], queue_row: Mapping[str, int], vector: Vectors) -> _Units:
-    """The minimum of each running job whose minimum runs, and each running pod beyond it; equal pods share a row."""
-    rows: dict[tuple[int, int, bytes], int] = defaultdict(int)
-    for job in jobs:
-        needed = max(0, job.minimum - len(job.succeeded))
-        if job.queue not in queue_row or not job.resident or len(job.resident) < needed:
-            continue
-        row = (queue_row[job.queue], job.priority)
-        first = job.minimum_first(needed)
-        if needed:
-            rows[*row, vector.total(first[:needed]).tobytes()] += 1
-        for pod in first[needed:]:
-            rows[*row, vector.of(pod).tobytes()] += 1
-    width = len(vector.column)
+def _running_units(census: Census) -> _Units:
+    rows = census.units
     return _Units(
         queue=_ints(key[0] for key in rows),
         priority=_ints(key[1] for key in rows),
         count=_ints(rows.values()),
-        request=np.frombuffer(b"".join(key[2] for key in rows), np.int64).reshape(-1, width),
+        request=np.frombuffer(b"".join(key[2] for key in rows), np.int64).reshape(-1, len(census.names)),
         row={key: u for u, key in enumerate(rows)},
     )
 
@@ -349,25 +305,31 @@ def _grain(request: Ints) -> Ints:
 
 
 def _node_classes(
-    nodes: _NodeArrays, placement: Placement, request: Ints, grain: Ints, sets: Sequence[_PodSet]
+    nodes: _NodeArrays, placement: Placement, request: Ints, grain: Ints, demand: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Class of each node (N,), and per class size (C,), static kind (C,), useful free vector (C, R)."""
-    demand = np.zeros(len(request), np.int64)
-    for entry in sets:
-        demand[entry.shape] += len(entry.pods)
-    useful = useful_free(nodes.free, request, demand, grain)
-    fits = np.zeros(len(nodes.alloc), bool)
-    for s in np.flatnonzero(demand):
-        fits |= (useful >= request[s]).all(axis=1)
+    """Class of each node (N,), and per class size (C,), static kind (C,), useful free vector (C, R). `demand` (S,)."""
+    asked = request[demand > 0]
+    # where there is no room at all there is no useful one
+    rows = np.flatnonzero(_fitting(np.maximum(nodes.free, 0), asked))
+    useful = useful_free(nodes.free[rows], request, demand, grain)
+    inside = _fitting(useful, asked)
+    rows, useful = rows[inside], useful[inside]
     node_class = np.full(len(nodes.alloc), -1, np.int64)
-    rows = np.flatnonzero(fits)
-    key = np.column_stack([placement.node_kind[rows], useful[rows], nodes.domains[rows]])
     if not len(rows):
         return node_class, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, request.shape[1]), np.int64)
+    key = np.column_stack([placement.node_kind[rows], useful, nodes.domains[rows]])
     first, inverse = distinct(key)
     node_class[rows] = inverse
     size = np.bincount(inverse, minlength=len(first))
-    return node_class, size.astype(np.int64), placement.node_kind[rows][first].astype(np.int64), useful[rows][first]
+    return node_class, size.astype(np.int64), placement.node_kind[rows][first].astype(np.int64), useful[first]
+
+
+def _fitting(free: Ints, asked: Ints) -> Bools:
+    """(N,) nodes with room for one of the requests (.., R)."""
+    out = np.zeros(len(free), bool)
+    for request in asked:
+        out |= (free >= request).all(axis=1)
+    return out
 
 
 def useful_free(free: Ints, request: Ints, demand: Ints, grain: Ints) -> Ints:

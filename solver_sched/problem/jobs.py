@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from solver_sched.cluster.objects import Pod, PodGroup, Queue
@@ -84,41 +86,71 @@ def queues_of(snapshot: Snapshot) -> dict[str, Queue]:
     return queues
 
 
-def jobs_of(snapshot: Snapshot, ours: frozenset[str]) -> list[Job]:
-    """Every group, and every pod of ours without one, in key order."""
+_SCHEDULER, _GROUP = attrgetter("scheduler"), attrgetter("group")
+
+
+class Split(NamedTuple):
+    """The pods of a snapshot: of each group, ours without a group, and other schedulers'."""
+
+    members: dict[str, list[Pod]]
+    lone: list[Pod]
+    others: list[Pod]
+
+
+def split(snapshot: Snapshot) -> Split:
+    """Whose is whose; pods of a group stay in the order of the snapshot."""
+    ours = frozenset(snapshot.scheduler_names)
     members: dict[str, list[Pod]] = defaultdict(list)
     lone: list[Pod] = []
+    others: list[Pod] = []
+    if ours.issuperset(map(_SCHEDULER, snapshot.pods)):  # in order of their names, members of a group stand together
+        for group, run in groupby(snapshot.pods, _GROUP):
+            (lone if group is None else members[group]).extend(run)
+        return Split(members, lone, others)
     for pod in snapshot.pods:
         if pod.scheduler not in ours:
-            continue
-        if pod.group is not None:
+            others.append(pod)
+        elif pod.group is not None:
             members[pod.group].append(pod)
         else:
             lone.append(pod)
-    default = next((cls.value for cls in snapshot.priority_classes if cls.is_default), 0)
+    return Split(members, lone, others)
+
+
+def default_priority(snapshot: Snapshot) -> int:
+    return next((cls.value for cls in snapshot.priority_classes if cls.is_default), 0)
+
+
+def jobs_of(snapshot: Snapshot) -> list[Job]:
+    """Every group, and every pod of ours without one, in key order."""
+    found, default = split(snapshot), default_priority(snapshot)
     groups = {group.key: group for group in snapshot.groups}
-    jobs = []
-    for key in groups.keys() | members.keys():
-        group = groups.get(key)
-        pods = members.get(key, [])
-        if group is None:
-            priority, queue = max(pod.priority for pod in pods), ""
-        else:
-            queue = group.queue or DEFAULT_QUEUE
-            if group.priority is not None:
-                priority = group.priority
-            elif group.dialect in WITHOUT_CLASS and pods:
-                priority = max(pod.priority for pod in pods)
-            else:
-                priority = default
-        jobs.append(_job(key, group, queue, priority, pods))
-    taken = groups.keys() | members.keys()
-    for pod in lone:
-        if not pod.finished:
-            # pods and groups are named apart in Kubernetes: of two of one name the pod says what it is
-            key = f"{pod.key} (pod)" if pod.key in taken else pod.key
-            jobs.append(_job(key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod]))
+    taken = groups.keys() | found.members.keys()
+    jobs = [job_of(key, groups.get(key), found.members.get(key, []), default) for key in taken]
+    jobs += [lone_job(lone_key(pod, taken), pod) for pod in found.lone if not pod.finished]
     return sorted(jobs, key=lambda job: job.key)
+
+
+def job_of(key: str, group: PodGroup | None, pods: list[Pod], default: int) -> Job:
+    """A group with its pods, which may be missing. `default`: priority of what names none."""
+    if group is None:
+        return _job(key, None, "", max(pod.priority for pod in pods), pods)
+    if group.priority is not None:
+        priority = group.priority
+    elif group.dialect in WITHOUT_CLASS and pods:
+        priority = max(pod.priority for pod in pods)
+    else:
+        priority = default
+    return _job(key, group, group.queue or DEFAULT_QUEUE, priority, pods)
+
+
+def lone_job(key: str, pod: Pod) -> Job:
+    return _job(key, None, pod.queue or DEFAULT_QUEUE, pod.priority, [pod])
+
+
+def lone_key(pod: Pod, taken: Container[str]) -> str:
+    """Pods and groups are named apart in Kubernetes: of two of one name the pod says what it is."""
+    return f"{pod.key} (pod)" if pod.key in taken else pod.key
 
 
 def _job(key: str, group: PodGroup | None, queue: str, priority: int, pods: list[Pod]) -> Job:

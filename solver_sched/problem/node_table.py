@@ -32,6 +32,11 @@ class NodeTable:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    @property
+    def remembered(self) -> int:
+        """Columns and selectors that are kept."""
+        return len(self._columns) + len(self._vectors)
+
     def column(self, key: str) -> tuple[dict[str, int], Ints]:
         """The codes of a label's values and the code on each node, (N,), -1 = the label is absent."""
         if key not in self._columns:

@@ -7,7 +7,7 @@ does. Every predicate is evaluated once per distinct need and on label columns, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
@@ -41,6 +41,7 @@ class Placement:
     rules: what pending pods may not do to each other; `source` of each begins with the code of its predicate.
     extra: attach limits as resources: name, request (S,), free (N,), allocatable (N,).
     held: row of a pending pod -> (code, sentence) for what must wait or cannot be modelled.
+    bound: of each shape, the reservations that it must respect.
     alone (S,): no rule between pods, port or volume speaks of the shape, nor of a pod of it that runs.
     """
 
@@ -52,6 +53,7 @@ class Placement:
     rules: tuple[DomainRule, ...]
     extra: tuple[tuple[str, Ints, Ints, Ints], ...]
     held: dict[int, tuple[str, str]]
+    bound: tuple[tuple[int, ...], ...]
     alone: Bools
 
     def apart(self, nodes: Ints) -> Placement:
@@ -111,15 +113,17 @@ def place(
     pending: Sequence[Pod],
     resident: Sequence[Pod],
     snapshot: Snapshot,
-    bound: Mapping[str, tuple[int, ...]] = {},
+    bound: Sequence[tuple[int, ...]] = (),
+    table: NodeTable | None = None,
 ) -> Placement:
     """Shapes, kinds, masks and rules of one cycle.
 
     `pending`: pods that may be decided on. `resident`: unfinished pods on one of `nodes`, those being deleted included.
-    `bound`: pod key -> reservations that it must respect, which tell shapes apart and nothing more here.
+    `bound`: of each pending pod, reservations that it must respect, which tell shapes apart and nothing more here;
+    empty = none of any. `table`: of the nodes, where there is one.
     Claims, attach limits and namespaces come from `snapshot`. Pure; rows follow the order of the arguments.
     """
-    table = NodeTable(nodes)
+    table = NodeTable(nodes) if table is None else table
     attached = Volumes(snapshot, pending)
     held: dict[int, tuple[str, str]] = {}
     volume_needs: dict[int, VolumeNeeds] = {}
@@ -167,6 +171,7 @@ def place(
         rules=_distinct(rules),
         extra=tuple(_attach_limits(table, shapes, pods, resident, snapshot, attached)),
         held=held,
+        bound=tuple(shape.bound for shape in shapes),
         alone=np.array(
             [x.rules == NO_RULES and x.volumes == NO_VOLUMES and not (x.ports or x.spread) for x in shapes], np.bool_
         ),
@@ -178,7 +183,7 @@ def _shapes(
     held: dict[int, tuple[str, str]],
     volume_needs: dict[int, VolumeNeeds],
     terms: InterPod,
-    bound: Mapping[str, tuple[int, ...]],
+    bound: Sequence[tuple[int, ...]],
 ) -> tuple[Ints, list[_Shape], list[Pod]]:
     """The shape of each pod, -1 = held; the shapes; the first pod of each."""
     shape_of = np.full(len(pending), -1, np.int64)
@@ -192,7 +197,7 @@ def _shapes(
         needs = pod.needs
         rules = terms.rules_of(pod)
         volume = volume_needs.get(row, NO_VOLUMES)
-        late = bound.get(pod.key, ()) if bound else ()
+        late = bound[row] if bound else ()
         quick = (id(needs), id(rules), pod.namespace if needs.spread else "", volume, late)
         found = by_identity.get(quick)
         if found is None:

@@ -61,18 +61,17 @@ def by_hand(snapshot: Snapshot) -> tuple[Reservation, ...]:
 
 
 def bound_by(
-    reserved: Sequence[Reservation], snapshot: Snapshot, pending: Sequence[tuple[str, Pod]]
-) -> dict[str, tuple[int, ...]]:
-    """Pod key -> the reservations that bind it, by row; absent = none. `pending`: job and pod."""
+    reserved: Sequence[Reservation], times: RunTimes, jobs: Sequence[str], pods: Sequence[Pod]
+) -> list[tuple[int, ...]]:
+    """Of each pod, the reservations that bind it, by row; nothing where there are none. `jobs`: whose the pods are."""
     if not reserved:
-        return {}
-    times = RunTimes(snapshot)
-    out = {}
-    for job, pod in pending:
-        end = snapshot.now + times.of(pod)
-        rows = [k for k, one in enumerate(reserved) if end > one.at and job != one.job and job not in one.ahead]
-        if rows:
-            out[pod.key] = tuple(rows)
+        return []
+    out = []
+    for job, pod in zip(jobs, pods, strict=True):
+        end = times.now + times.of(pod)
+        out.append(
+            tuple(k for k, one in enumerate(reserved) if end > one.at and job != one.job and job not in one.ahead)
+        )
     return out
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from solver_sched.cluster.objects import Pod
 from solver_sched.cluster.run_times import RUN_TIME, run_class, run_time
+from solver_sched.problem.arrays import Ints
 from solver_sched.snapshot import Snapshot
 
 NEVER = 2**62
@@ -21,7 +24,8 @@ class RunTimes:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.now = snapshot.now
-        said = {group.key: run_time(group.annotations.get(RUN_TIME)) for group in snapshot.groups}
+        told = (group for group in snapshot.groups if group.annotations)
+        said = {group.key: run_time(group.annotations.get(RUN_TIME)) for group in told}
         self._groups = {key: seconds for key, seconds in said.items() if seconds}
         self._classes = {one.key: one.median for one in snapshot.run_times if one.runs >= ENOUGH}
 
@@ -53,10 +57,34 @@ class RunTimes:
             out = min(out, due if due > self.now else self.now + GRACE)
         return min(out, NEVER)
 
+    def ends(self, stays: Ints, medians: Ints) -> Ints:
+        """(P,) `end` of many pods. `stays` (P, 4): when it started, the run time that is said, its
+        deadline, whether it is terminating; 0 = none. `medians` (P,): of the class, NEVER = not known.
+        """
+        begun, said, deadline, terminating = stays.T
+        started = np.where(begun > 0, begun, self.now)
+        expected = np.where(said > 0, said, np.where(deadline > 0, 0, medians))
+        known = (expected > 0) & (expected < NEVER)
+        expected = np.where(known, expected, 1)
+        while (late := known & (started + expected <= self.now)).any():
+            expected = np.where(late, 2 * expected, expected)
+        out = np.where(known, np.minimum(started + expected, NEVER), NEVER)
+        due = np.where(started + deadline > self.now, started + deadline, self.now + GRACE)
+        out = np.where(deadline > 0, np.minimum(out, due), out)
+        return np.where(terminating > 0, self.now + GRACE, out)
+
+    def median(self, name: str) -> int:
+        """Of a class of pods; NEVER where it is not known."""
+        return self._classes.get(name, NEVER)
+
     def _said(self, pod: Pod) -> int:
         return pod.run_time or (self._groups.get(pod.group, 0) if pod.group is not None and self._groups else 0)
 
     def _median(self, pod: Pod) -> int:
         if not self._classes:
             return NEVER
-        return self._classes.get(run_class(pod.namespace, pod.owner, pod.name, pod.role), NEVER)
+        return self.median(class_of(pod))
+
+
+def class_of(pod: Pod) -> str:
+    return run_class(pod.namespace, pod.owner, pod.name, pod.role)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
-from solver_sched.problem.vectors import distinct
+from solver_sched.problem.vectors import alike
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,8 +60,8 @@ def _shape_room(problem: Problem, forbidden: Bools, domain_rules: Sequence[Domai
     if not len(problem.node_alloc):
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
-    first, alike = distinct(key)
-    kinds, size = key[first], np.bincount(alike)
+    first, which = alike(key)
+    kinds, size = key[first], np.bincount(which)
     single = {int(s) for rule in domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
     for s, request in enumerate(problem.request):
         asked = request > 0

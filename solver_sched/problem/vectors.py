@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solver_sched.cluster.objects import Pod
+from solver_sched.cluster.objects import Needs, Pod
 from solver_sched.problem.arrays import Index, Ints
 from solver_sched.snapshot import Snapshot
 
@@ -22,6 +23,16 @@ DENSE = 64
 def distinct(rows: Ints) -> tuple[Ints, Ints]:
     """As `np.unique(rows, axis=0)` with `return_index` and `return_inverse`: of the distinct rows of (M, K), in
     lexicographic order, the first of each; and for each row which of them it is (M,).
+    """
+    first, inverse = alike(rows)
+    order = np.lexsort(rows[first].T[::-1]) if rows.shape[1] else np.arange(len(first))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[inverse]
+
+
+def alike(rows: Ints) -> tuple[Ints, Ints]:
+    """`distinct` in any order.
 
     Sorting whole rows is slow. They are told apart by a sum modulo 2^64 instead; where that mixes up two, as seldom as
     it may be, rows are sorted after all.
@@ -35,12 +46,10 @@ def distinct(rows: Ints) -> tuple[Ints, Ints]:
     if not (rows[first[inverse]] == rows).all():
         _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return first, inverse.reshape(-1)
-    order = np.lexsort(rows[first].T[::-1])
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return first[order], place[inverse]
+    return first, inverse
 
 
+@lru_cache(maxsize=64)
 def _odd(number: int) -> NDArray[np.uint64]:
     """Odd multipliers, one for each column: powers of one, so that equal rows in other columns differ."""
     return MIX ** np.arange(1, 2 * number, 2, dtype=np.uint64)
@@ -49,8 +58,7 @@ def _odd(number: int) -> NDArray[np.uint64]:
 def requests(snapshot: Snapshot, index: Index, pods: Sequence[Pod]) -> Ints:
     """(len(pods), R) what each pod holds, in the numbers of the problem."""
     vector = Vectors({name: r for r, name in enumerate(index.resources)}, largest_amount(snapshot))
-    rows = vector.rows(pods)
-    return vector.all[rows] if rows else np.zeros((0, len(index.resources)), np.int64)
+    return vector.of_all(pods)
 
 
 def largest_amount(snapshot: Snapshot) -> int:
@@ -72,45 +80,56 @@ class Vectors:
     def __init__(self, column: Mapping[str, int], most: int) -> None:
         self.column, self.most = column, most
         self._row: dict[int, int] = {}
+        self._needs: list[Needs] = []  # kept, so that none of their ids can come to be another's
         self._vectors: list[Ints] = []
+        self._all = np.zeros((0, len(column)), np.int64)
 
-    def row(self, pod: Pod) -> int:
-        """Row of the pod's request in `_vectors`."""
-        key = id(pod.needs)
-        row = self._row.get(key)
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def row(self, needs: Needs) -> int:
+        """Row of the request in `all`."""
+        row = self._row.get(id(needs))
         if row is None:
             vector = np.zeros(len(self.column), np.int64)
-            for name, amount in pod.needs.request:
+            for name, amount in needs.request:
                 vector[self.column[name]] = min(amount, self.most)
-            row = self._row[key] = len(self._vectors)
+            row = self._row[id(needs)] = len(self._vectors)
+            self._needs.append(needs)
             self._vectors.append(vector)
         return row
 
     @property
     def all(self) -> Ints:
         """(rows, R) the vectors so far."""
-        return np.array(self._vectors, np.int64)
+        if len(self._all) < len(self._vectors):
+            self._all = np.array(self._vectors, np.int64)
+        return self._all
 
     def of(self, pod: Pod) -> Ints:
         """(R,) request of the pod."""
-        return self._vectors[self.row(pod)]
+        return self._vectors[self.row(pod.needs)]
+
+    def of_all(self, pods: Sequence[Pod]) -> Ints:
+        """(len(pods), R) request of each."""
+        rows = self.rows(pods)
+        return self.all[rows] if rows else np.zeros((0, len(self.column)), np.int64)
 
     def rows(self, pods: Sequence[Pod]) -> list[int]:
         """The row of each pod."""
         known = self._row
-        return [known[key] if (key := id(pod.needs)) in known else self.row(pod) for pod in pods]
+        return [known[key] if (key := id(pod.needs)) in known else self.row(pod.needs) for pod in pods]
 
-    def add(self, out: Ints, at: Sequence[int], pods: Sequence[Pod]) -> None:
-        """Add the request of each pod to the row of `out` (M, R) that `at` names for it."""
-        rows = self.rows(pods)
+    def add(self, out: Ints, at: Sequence[int], rows: Sequence[int]) -> None:
+        """Add the request of each of the `rows` to the row of `out` (M, R) that `at` names for it."""
         if not rows:
             return
         width = len(self._vectors)
         if len(out) * width > DENSE * len(rows):
-            np.add.at(out, np.array(at, np.int64), np.array(self._vectors)[rows])
+            np.add.at(out, np.array(at, np.int64), self.all[np.array(rows, np.int64)])
             return
         counts = np.bincount(np.array(at, np.int64) * width + rows, minlength=len(out) * width)
-        out += counts.reshape(len(out), width) @ np.array(self._vectors)
+        out += counts.reshape(len(out), width) @ self.all
 
     def total(self, pods: Sequence[Pod]) -> Ints:
         """(R,) sum of the requests."""
@@ -119,5 +138,22 @@ class Vectors:
             return np.zeros(len(self.column), np.int64)
         if rows.count(rows[0]) == len(rows):  # as of most jobs
             return self._vectors[rows[0]] * len(rows)
-        out: Ints = np.array([self._vectors[row] for row in rows]).sum(axis=0)
+        out: Ints = self.all[rows].sum(axis=0)
+        return out
+
+
+class Wide:
+    """Rows over some resources as rows over more."""
+
+    def __init__(self, names: Sequence[str], column: Mapping[str, int]) -> None:
+        self.column = column
+        self._at = np.array([column[name] for name in names], np.int64)
+        self._same = len(names) == len(column)
+
+    def of(self, rows: Ints) -> Ints:
+        """A copy, 0 in the other columns."""
+        if self._same:
+            return rows.copy()
+        out = np.zeros((*rows.shape[:-1], len(self.column)), np.int64)
+        out[..., self._at] = rows
         return out

@@ -136,7 +136,8 @@ class EmbeddedCluster:
         self._groups: _Rows[PodGroup] = _Rows()
         self._life: dict[str, _Life] = {}
         self._runs: dict[str, deque[int]] = {}
-        self._medians: tuple[RunTime, ...] | None = ()
+        self._medians: dict[str, RunTime] = {}
+        self._ended: set[str] = set()
         self._of_trace = {node.name: node for node in trace.nodes}
         for node in trace.nodes:
             self._add_node(node)
@@ -279,7 +280,7 @@ class EmbeddedCluster:
     def _ran(self, life: _Life, seconds: int) -> None:
         name = run_class(life.pod.namespace, life.pod.owner, life.pod.name, life.pod.role)
         self._runs.setdefault(name, deque(maxlen=RUNS_KEPT)).append(seconds)
-        self._medians = None
+        self._ended.add(name)
 
     def _stop(self, life: _Life) -> None:
         """Its pod begins to end before its time: another one is made, and does its work from the beginning."""
@@ -386,8 +387,10 @@ class EmbeddedCluster:
         """The cluster as it is; `now` in seconds since the epoch."""
         if self._node_rows is None:
             self._node_rows = tuple(self._nodes[name] for name in sorted(self._nodes))
-        if self._medians is None:
-            self._medians = medians({name: list(runs) for name, runs in self._runs.items()})
+        if self._ended:
+            found = medians({name: list(self._runs[name]) for name in self._ended})
+            self._medians.update((one.key, one) for one in found)
+            self._ended.clear()
         return Snapshot(
             nodes=self._node_rows,
             pods=tuple(self._pods.values),
@@ -395,7 +398,7 @@ class EmbeddedCluster:
             queues=self.trace.queues,
             now=now,
             scheduler_names=(SCHEDULER,),
-            run_times=self._medians,
+            run_times=tuple(self._medians[name] for name in sorted(self._medians)),
         )
 
     def changes(self) -> int:

@@ -84,7 +84,7 @@ def replay(
     cluster = EmbeddedCluster(trace)
     measures, counts = Measures(cluster), Counts(see)
     policy = WatchedPolicy(run.policy)
-    settings = Settings(time_limit=budget, solver=run.solver, apart=False, walled=False, seed=run.seed)
+    settings = Settings(time_limit=budget, solver=run.solver, apart=False, walled=False, seed=run.seed, explained=False)
     scheduler = Scheduler(cluster, cluster, policy, settings, counts, clock=lambda: START + cluster.now)
     whole = _until_rest(cluster, scheduler, counts, measures, period, goes_on)
     notes = [

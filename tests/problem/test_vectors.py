@@ -50,7 +50,7 @@ def test_requests_are_added_where_their_pods_are(rows: int) -> None:
     """A table of counts for few rows, one by one for many: 2 CPUs each of the first two, then 7 and 2 in the last."""
     vector = Vectors({"cpu": 0, "memory": 1, "pods": 2}, SUM_LIMIT)
     out = np.ones((rows, 3), np.int64)
-    vector.add(out, [0, 0, rows - 1, rows - 1], PODS)
+    vector.add(out, [0, 0, rows - 1, rows - 1], vector.rows(PODS))
     assert out[0].tolist() == [5, 1, 3]
     assert out[-1].tolist() == [3, 8, 3]
     assert int(out.sum()) == 3 * rows + 6 + 7 + 4
