@@ -27,6 +27,7 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
 from solver_sched.model.pooled import pooled
+from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Ints, Plan, Problem, Require, SpreadRule
@@ -247,6 +248,7 @@ def _from_afar(
     except OutOfTimeError:
         return None, 0.0
     search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
+    search.reduced = Reduced(ledger.model)
     for _ in _evicting_levels(search):
         pass
     if search.incumbent is None or clock.over(LEAST_LEFT):
