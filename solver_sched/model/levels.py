@@ -30,7 +30,7 @@ from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import RECLAIM, Ints, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
@@ -253,9 +253,8 @@ def _from_afar(
         pass
     if search.incumbent is None or clock.over(LEAST_LEFT):
         return None, search.spent
-    plan = stand(problem, rules, *_aim(search))
     search.clock = clock
-    levels = evaluate(problem, rules, plan, effort, (), allowed, clock)
+    plan, levels = _stood(search, problem, rules, allowed, effort, clock, stand)
     bounds = search.rebound({level.name: level.value for level in levels})
     out: list[LevelResult] = []
     for level in levels:
@@ -266,8 +265,29 @@ def _from_afar(
     return Solution(plan, tuple(out)), search.spent
 
 
-def _aim(search: Search) -> tuple[Ints, Ints]:
-    """What the incumbent starts, in the order in which levels count it, and how many pods of each holder go (H,)."""
+def _stood(
+    search: Search, problem: Problem, rules: Rules, allowed: Rights, effort: Effort, clock: Clock, stand: Stand
+) -> tuple[Plan, tuple[LevelResult, ...]]:
+    """The better of two plans on real nodes that come near to the incumbent: in one the jobs find nodes in the order in
+    which levels count them, in the other those of the largest pods do first, as they fit the fewest nodes.
+    """
+    jobs, size, going = _aim(search)
+    plan = stand(problem, rules, jobs, going)
+    asked = frozenset(level.name for level in search.results)
+    levels = evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
+    if clock.over(LEAST_LEFT):
+        return plan, levels
+    other = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going)
+    reached = evaluate(problem, rules, other, effort, levels, allowed, clock, asked)
+    if not beats({level.name: level.value for level in reached}, levels):
+        return plan, levels
+    return other, evaluate(problem, rules, other, effort, (), allowed, clock, asked)
+
+
+def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
+    """What the incumbent starts, in the order in which levels count it, the size of a pod of each such job, and how
+    many pods of each holder go (H,).
+    """
     problem, rules, plan = search.ledger.problem, search.ledger.rules, plan_of(search)
     own = np.zeros(len(rules.need), bool)
     for cls, terms in zip(search.ledger.classes, search.ledger.terms, strict=True):
@@ -277,7 +297,7 @@ def _aim(search: Search) -> tuple[Ints, Ints]:
     np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
     jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
     order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs]))
-    return jobs[order], problem.victims.of_holders(plan.evicted(problem))
+    return jobs[order], size[jobs[order]], problem.victims.of_holders(plan.evicted(problem))
 
 
 def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:
@@ -333,11 +353,13 @@ def evaluate(
     until: Sequence[LevelResult] = (),
     allowed: Rights | None = None,
     clock: Clock | None = None,
+    asked: frozenset[str] = frozenset(),
 ) -> tuple[LevelResult, ...]:
     """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
 
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
-    those of a cycle that evicts. `clock`: no further level is begun when it is over.
+    those of a cycle that evicts. `clock`: no further level is begun when it is over. `asked`: names of deficit levels
+    that are given even where what they add is below one unit.
     """
     clock = Clock() if clock is None else clock
     if allowed is not None:
@@ -356,6 +378,7 @@ def evaluate(
                 held = terms.whole.minimum[i].linear() + terms.whole.growth[i].linear()
                 ledger.model.add(held == int(counts[:, i].sum()))
     search = Search(ledger, None, effort, None, clock)
+    search.asked = asked
     if allowed is not None:
         search.settled = _settled
     wanted = {level.name: level.value for level in until}
@@ -480,8 +503,10 @@ def _preferences(search: Search) -> Iterator[LevelResult]:
 def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
     """O2: the largest deficit, the two largest together, then all; until what is left is below one unit."""
     parts = search.ledger.deficits(rank)
-    deficits = [Terms.of(var) for var, _ in parts]
+    deficits, worth_it = [Terms.of(var) for var, _ in parts], True
     for k in sorted({*range(1, min(len(parts), LEXIMIN_DEPTH) + 1), len(parts)} - {0}):
+        if not worth_it and f"in-share.deficit[{k}]>={name}" not in search.asked:
+            return
         objective = search.ledger.largest_sum([var for var, _ in parts], k).times(-1)
         unit = min(unit for _, unit in parts)
         yield search.maximise(f"in-share.deficit[{k}]>={name}", objective, unit=unit)
@@ -489,5 +514,4 @@ def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
             return
         search.tighten_derived()
         left = sorted((search.value(terms), unit) for terms, (_, unit) in zip(deficits, parts, strict=True))
-        if all(value == 0 or value < unit for value, unit in left[: len(left) - k]):
-            return
+        worth_it = any(value > 0 and value >= unit for value, unit in left[: len(left) - k])

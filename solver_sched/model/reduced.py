@@ -14,15 +14,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import Ints
-
-Floats = NDArray[np.float64]
+from solver_sched.problem.arrays import Floats, Ints
 
 LARGEST = 2.0**61
 """Sums of whole numbers are taken only where their absolute values come to less."""

@@ -91,6 +91,7 @@ class Search:
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, int] = {}
         self.settled: Callable[[str], bool] = lambda _: False
+        self.asked: frozenset[str] = frozenset()
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
@@ -358,8 +359,10 @@ class Search:
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
             # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
-            parameters.cp_model_presolve = not self.small
+            parameters.cp_model_presolve = not self.small or self.reduced is not None
             parameters.linearization_level = 1
+            if self.reduced is not None:  # one look finds what levels above have ruled out
+                parameters.max_presolve_iterations = 1
         else:
             parameters.linearization_level = 2
             if not unit:
