@@ -39,6 +39,8 @@ AFAR, NEAR, LEAST_LEFT = 0.6, 0.5, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
 for what was seen from afar.
 """
+COMPARABLE = 0.25
+"""Part of the time that is left for a second plan on real nodes to be compared with the first."""
 IN_SUM, PAIRS = 0.4, 6_000
 """Part of the time for sums over equal nodes where single nodes may follow; pairs of a node and a shape up to which
 they do.
@@ -248,7 +250,7 @@ def _from_afar(
     except OutOfTimeError:
         return None, 0.0
     search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
-    search.reduced = Reduced(ledger.model)
+    search.reduced, search.mostly_known = Reduced(ledger.model), True
     for _ in _evicting_levels(search):
         pass
     if search.incumbent is None or clock.over(LEAST_LEFT):
@@ -272,16 +274,19 @@ def _stood(
     which levels count them, in the other those of the largest pods do first, as they fit the fewest nodes.
     """
     jobs, size, going = _aim(search)
-    plan = stand(problem, rules, jobs, going)
+    # where the pooled levels took all of their time there is enough for one
+    orders = [jobs] if clock.over(1 - AFAR) else [jobs, jobs[np.argsort(-size, kind="stable")]]
+    plans = [stand(problem, rules, order, going) for order in orders]
+    # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
+    plans.sort(key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
     asked = frozenset(level.name for level in search.results)
-    levels = evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
-    if clock.over(LEAST_LEFT):
-        return plan, levels
-    other = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going)
-    reached = evaluate(problem, rules, other, effort, levels, allowed, clock, asked)
+    levels = evaluate(problem, rules, plans[0], effort, (), allowed, clock, asked)
+    if len(plans) < 2 or clock.over(COMPARABLE):
+        return plans[0], levels
+    reached = evaluate(problem, rules, plans[1], effort, levels, allowed, clock, asked)
     if not beats({level.name: level.value for level in reached}, levels):
-        return plan, levels
-    return other, evaluate(problem, rules, other, effort, (), allowed, clock, asked)
+        return plans[0], levels
+    return plans[1], evaluate(problem, rules, plans[1], effort, (), allowed, clock, asked)
 
 
 def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
@@ -380,7 +385,7 @@ def evaluate(
     search = Search(ledger, None, effort, None, clock)
     search.asked = asked
     if allowed is not None:
-        search.settled = _settled
+        search.settled, search.mostly_known = _settled, True
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
         if result.status.startswith("UNKNOWN"):

@@ -92,6 +92,7 @@ class Search:
         self._locks: dict[str, int] = {}
         self.settled: Callable[[str], bool] = lambda _: False
         self.asked: frozenset[str] = frozenset()
+        self.mostly_known = False  # the values of most variables
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
@@ -359,9 +360,9 @@ class Search:
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
             # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
-            parameters.cp_model_presolve = not self.small or self.reduced is not None
+            parameters.cp_model_presolve = not self.small or self.mostly_known
             parameters.linearization_level = 1
-            if self.reduced is not None:  # one look finds what levels above have ruled out
+            if self.mostly_known:  # one look takes it out
                 parameters.max_presolve_iterations = 1
         else:
             parameters.linearization_level = 2
