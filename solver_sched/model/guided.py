@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 
 from solver_sched.model import mip
@@ -23,9 +22,7 @@ from solver_sched.model.effort import Clock
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import Bools, Ints
-
-Floats = NDArray[np.float64]
+from solver_sched.problem.arrays import Bools, Floats, Ints
 
 INTEGRAL = 1e-6
 ROUNDED = 1e-9

@@ -27,9 +27,10 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
 from solver_sched.model.pooled import pooled
+from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import RECLAIM, Ints, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
@@ -38,6 +39,8 @@ AFAR, NEAR, LEAST_LEFT = 0.6, 0.5, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
 for what was seen from afar.
 """
+COMPARABLE = 0.25
+"""Part of the time that is left for a second plan on real nodes to be compared with the first."""
 IN_SUM, PAIRS = 0.4, 6_000
 """Part of the time for sums over equal nodes where single nodes may follow; pairs of a node and a shape up to which
 they do.
@@ -247,13 +250,13 @@ def _from_afar(
     except OutOfTimeError:
         return None, 0.0
     search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
+    search.reduced, search.mostly_known = Reduced(ledger.model), True
     for _ in _evicting_levels(search):
         pass
     if search.incumbent is None or clock.over(LEAST_LEFT):
         return None, search.spent
-    plan = stand(problem, rules, *_aim(search))
     search.clock = clock
-    levels = evaluate(problem, rules, plan, effort, (), allowed, clock)
+    plan, levels = _stood(search, problem, rules, allowed, effort, clock, stand)
     bounds = search.rebound({level.name: level.value for level in levels})
     out: list[LevelResult] = []
     for level in levels:
@@ -264,8 +267,32 @@ def _from_afar(
     return Solution(plan, tuple(out)), search.spent
 
 
-def _aim(search: Search) -> tuple[Ints, Ints]:
-    """What the incumbent starts, in the order in which levels count it, and how many pods of each holder go (H,)."""
+def _stood(
+    search: Search, problem: Problem, rules: Rules, allowed: Rights, effort: Effort, clock: Clock, stand: Stand
+) -> tuple[Plan, tuple[LevelResult, ...]]:
+    """The better of two plans on real nodes that come near to the incumbent: in one the jobs find nodes in the order in
+    which levels count them, in the other those of the largest pods do first, as they fit the fewest nodes.
+    """
+    jobs, size, going = _aim(search)
+    # where the pooled levels took all of their time there is enough for one
+    orders = [jobs] if clock.over(1 - AFAR) else [jobs, jobs[np.argsort(-size, kind="stable")]]
+    plans = [stand(problem, rules, order, going) for order in orders]
+    # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
+    plans.sort(key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
+    asked = frozenset(level.name for level in search.results)
+    levels = evaluate(problem, rules, plans[0], effort, (), allowed, clock, asked)
+    if len(plans) < 2 or clock.over(COMPARABLE):
+        return plans[0], levels
+    reached = evaluate(problem, rules, plans[1], effort, levels, allowed, clock, asked)
+    if not beats({level.name: level.value for level in reached}, levels):
+        return plans[0], levels
+    return plans[1], evaluate(problem, rules, plans[1], effort, (), allowed, clock, asked)
+
+
+def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
+    """What the incumbent starts, in the order in which levels count it, the size of a pod of each such job, and how
+    many pods of each holder go (H,).
+    """
     problem, rules, plan = search.ledger.problem, search.ledger.rules, plan_of(search)
     own = np.zeros(len(rules.need), bool)
     for cls, terms in zip(search.ledger.classes, search.ledger.terms, strict=True):
@@ -275,7 +302,7 @@ def _aim(search: Search) -> tuple[Ints, Ints]:
     np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
     jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
     order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs]))
-    return jobs[order], problem.victims.of_holders(plan.evicted(problem))
+    return jobs[order], size[jobs[order]], problem.victims.of_holders(plan.evicted(problem))
 
 
 def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:
@@ -331,11 +358,13 @@ def evaluate(
     until: Sequence[LevelResult] = (),
     allowed: Rights | None = None,
     clock: Clock | None = None,
+    asked: frozenset[str] = frozenset(),
 ) -> tuple[LevelResult, ...]:
     """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
 
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
-    those of a cycle that evicts. `clock`: no further level is begun when it is over.
+    those of a cycle that evicts. `clock`: no further level is begun when it is over. `asked`: names of deficit levels
+    that are given even where what they add is below one unit.
     """
     clock = Clock() if clock is None else clock
     if allowed is not None:
@@ -354,8 +383,9 @@ def evaluate(
                 held = terms.whole.minimum[i].linear() + terms.whole.growth[i].linear()
                 ledger.model.add(held == int(counts[:, i].sum()))
     search = Search(ledger, None, effort, None, clock)
+    search.asked = asked
     if allowed is not None:
-        search.settled = _settled
+        search.settled, search.mostly_known = _settled, True
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
         if result.status.startswith("UNKNOWN"):
@@ -478,8 +508,10 @@ def _preferences(search: Search) -> Iterator[LevelResult]:
 def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
     """O2: the largest deficit, the two largest together, then all; until what is left is below one unit."""
     parts = search.ledger.deficits(rank)
-    deficits = [Terms.of(var) for var, _ in parts]
+    deficits, worth_it = [Terms.of(var) for var, _ in parts], True
     for k in sorted({*range(1, min(len(parts), LEXIMIN_DEPTH) + 1), len(parts)} - {0}):
+        if not worth_it and f"in-share.deficit[{k}]>={name}" not in search.asked:
+            return
         objective = search.ledger.largest_sum([var for var, _ in parts], k).times(-1)
         unit = min(unit for _, unit in parts)
         yield search.maximise(f"in-share.deficit[{k}]>={name}", objective, unit=unit)
@@ -487,5 +519,4 @@ def _deficits(search: Search, rank: int, name: str) -> Iterator[LevelResult]:
             return
         search.tighten_derived()
         left = sorted((search.value(terms), unit) for terms, (_, unit) in zip(deficits, parts, strict=True))
-        if all(value == 0 or value < unit for value, unit in left[: len(left) - k]):
-            return
+        worth_it = any(value > 0 and value >= unit for value, unit in left[: len(left) - k])

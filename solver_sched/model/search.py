@@ -25,6 +25,7 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.model.packing import Packings
+from solver_sched.model.reduced import Proof, Reduced
 from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Plan
 
 CUT_ROUNDS = 12
@@ -94,12 +95,15 @@ class Search:
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, int] = {}
         self.settled: Callable[[str], bool] = lambda _: False
+        self.asked: frozenset[str] = frozenset()
+        self.mostly_known = False  # the values of most variables
         self.spans: list[int] = []
         self.after_level: Callable[[], None] | None = None
         self.fill: Fill | None = None
         self.baseline: Plan | None = None
         self.ahead = False  # of the baseline, in a level that it could have led
         self.guided: Guided | None = None
+        self.reduced: Reduced | None = None
         self.owed: list[tuple[str, Terms, int]] = []
 
     def outcome(self) -> tuple[LevelResult, ...]:
@@ -137,6 +141,9 @@ class Search:
             least = self._begin_at(self.baseline, objective, rank)
         best = self.value(objective) if self.incumbent is not None else None
         bound = best if best is not None and self.settled(name) else most
+        proof = self._proof(objective) if best != bound else None
+        if proof is not None:
+            bound = min(bound, proof.bound)
         allowance = self._allowance(best_effort)
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
@@ -210,9 +217,20 @@ class Search:
             lock = best - slack if least is None or self.ahead else max(best - slack, min(best, least))
             self.ahead |= least is not None and best > least
             self.lock(objective, lock)
+            if proof is not None and self.reduced is not None:
+                self.reduced.keep(proof, lock)
         if self.after_level is not None:
             self.after_level()
         return result
+
+    def _proof(self, objective: Terms) -> Proof | None:
+        """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
+        if self.reduced is None or not objective.variables or self.clock.over():
+            return None
+        proof = self.reduced.prove(objective, self.clock.left)
+        if proof is not None and self.incumbent is not None and self.small:
+            self.reduced.keep(proof, self.value(objective))
+        return proof
 
     def promise(self, name: str, objective: Terms) -> None:
         """Lock a level at the value of its relaxation, which is nearly always reached; the next level that is solved
@@ -259,6 +277,8 @@ class Search:
         those of this search, its own; below, those of the relaxation, as long as the clock allows.
         """
         out: dict[str, int] = {}
+        if self.reduced is not None:  # a plan of other values has what this search has ruled out
+            self.reduced.undo()
         same, relaxation = True, None if self.clock.over() else mip.Relaxation(self.model)
         if relaxation is not None:
             for row in self._locks.values():
@@ -346,7 +366,7 @@ class Search:
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
             # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
-            parameters.cp_model_presolve = not self.small
+            parameters.cp_model_presolve = not self.small or self.mostly_known
             parameters.max_presolve_iterations = 1
             parameters.linearization_level = 1
         else:

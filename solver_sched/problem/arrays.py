@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 ATTACH_PREFIX = "attachable-volumes-"
 RESERVED_PREFIX = "solver-sched.io/reserved-"

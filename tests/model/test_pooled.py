@@ -9,11 +9,15 @@ from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan, towards
 from solver_sched.model import levels
 from solver_sched.model.effort import Clock, Effort, Solution, beats
+from solver_sched.model.floor import Joint
+from solver_sched.model.ledger import Ledger
 from solver_sched.model.levels import evaluate, solve
 from solver_sched.model.pooled import Pooled, pooled
+from solver_sched.model.reduced import Reduced
+from solver_sched.model.search import Search
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
-from solver_sched.problem.arrays import Plan, Problem
+from solver_sched.problem.arrays import Ints, Plan, Problem
 from solver_sched.problem.encode import encode
 from solver_sched.rights import Rights, rights
 from solver_sched.simulate.generate import generate
@@ -91,6 +95,49 @@ def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pyt
     assert all(level.bound is not None and level.value <= level.bound for level in found.levels)
     # the first levels are those of the pooled optimum: greedy, in no order of levels, is below
     assert not beats(found.greedy, found.levels)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_better_of_both_orders_of_jobs_stands(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest pods first or not: no plan that was found is above the one that is taken."""
+    problem, rules = stated(*crowded(seed))
+    allowed = rights(problem, rules, greedy_plan(problem, rules))
+    tried: list[Plan] = []
+
+    def stand(problem: Problem, rules: Rules, jobs: Ints, going: Ints) -> Plan:
+        tried.append(towards(problem, rules, jobs, going))
+        return tried[-1]
+
+    found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
+    assert found is not None
+    assert len(tried) == 2
+    for plan in tried:
+        reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
+        assert not beats(reached, found.levels)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_level_rules_out_changes_no_value(seed: int) -> None:
+    """The levels on pooled nodes with and without the values that each rules out for those below; as far as they are
+    the same levels: whether what is left of the deficits is worth one more depends on the solution.
+    """
+    problem, rules = stated(*(crowded(seed) if seed % 2 else world(seed)))
+    of = pooled(problem, rules, rights(problem, rules, greedy_plan(problem, rules)))
+
+    def reached(*, reduced: bool) -> list[tuple[str, int, int | None]]:
+        ledger = Ledger(of.problem, of.rules, of.rights, np.ones(len(of.problem.node_free), bool))
+        search = Search(ledger, Joint(ledger), EFFORT, None, Clock())
+        search.reduced = Reduced(ledger.model) if reduced else None
+        for _ in levels._evicting_levels(search):
+            pass
+        found = [level for level in search.outcome() if level.name not in levels.BEST_EFFORT]
+        return [(level.name, level.value, level.bound) for level in found]
+
+    both = list(zip(reached(reduced=True), reached(reduced=False), strict=False))
+    alike = next((i for i, (one, other) in enumerate(both) if one[0] != other[0]), len(both))
+    assert alike > 0
+    for one, other in both[:alike]:
+        assert one == other
 
 
 @pytest.mark.parametrize("seed", range(8))

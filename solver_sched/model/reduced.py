@@ -1,0 +1,135 @@
+"""What the prices of a relaxation prove, in integers: a level's bound, and values that no variable takes any more.
+
+GLOP computes in floating point, but any prices of the rows bound an objective: with prices y, positive only where a row
+has a right side and negative only where it has a left one, c x <= y b + the sum of the largest d_j x_j, d = c - y A.
+Here prices are rounded to multiples of 1 / scale and all sums are taken in whole numbers, so GLOP's tolerance costs
+sharpness, never truth. Once a level is locked, plans worth less do not matter: where k + 1 steps
+of a variable from its better end cost more than the bound is above the lock, it stays within k steps of that end in
+every plan that is left (formulation.md 7, docs/adr/0021).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.sat.python import cp_model
+
+from solver_sched.model import mip
+from solver_sched.model.linear import Terms
+from solver_sched.problem.arrays import Floats, Ints
+
+LARGEST = 2.0**61
+"""Sums of whole numbers are taken only where their absolute values come to less."""
+FINEST = 2**40
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Proof:
+    """`bound` of an objective; its constant, and (variables,) `worth` of one step, times `scale`; the `domain` that it
+    holds for; `most`: the bound without constant and rounding, times `scale`.
+    """
+
+    bound: int
+    constant: int
+    scale: int
+    most: int
+    worth: Ints
+    domain: Ints
+
+
+class Reduced:
+    """The relaxation of one model, kept between levels: each starts from the basis of the last."""
+
+    def __init__(self, model: cp_model.CpModel) -> None:
+        self._model = model
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self._columns: list[pywraplp.Variable] = []
+        self._duals: list[pywraplp.Constraint] = []
+        self._entries: list[mip.Row] = []
+        self._domain = np.zeros((0, 2), np.int64)
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def _sync(self) -> None:
+        """Bring columns, bounds and rows up to the model."""
+        domain = mip.domains(self._model)
+        known = len(self._columns)
+        for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
+            self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
+        self._columns += [self._solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
+        self._domain = domain
+        for row in mip.rows(self._model, len(self._entries)):
+            self._entries.append(row)
+            self._duals.append(mip.add_row(self._solver, self._columns, row))
+
+    def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
+        """None where GLOP finds no prices in time."""
+        self._sync()
+        worth = np.zeros(len(self._columns), np.int64)
+        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        goal = self._solver.Objective()
+        goal.Clear()
+        for index in np.flatnonzero(worth).tolist():
+            goal.SetCoefficient(self._columns[index], float(worth[index]))
+        goal.SetMaximization()
+        if seconds < math.inf:
+            self._solver.SetTimeLimit(max(1, int(1000 * seconds)))
+        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        prices = np.array([row.dual_value() for row in self._duals])
+        return proven(self._entries, self._domain, worth, prices, objective.constant)
+
+    def keep(self, proof: Proof, value: int) -> int:
+        """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
+        slack = proof.most - (value - proof.constant) * proof.scale
+        low, high = proof.domain[:, 0], proof.domain[:, 1]
+        steps = slack // np.maximum(np.abs(proof.worth), 1)
+        cut = np.flatnonzero((proof.worth != 0) & (steps < high - low) & (slack >= 0))
+        for j in cut.tolist():
+            domain = self._model.proto.variables[j].domain
+            self._before.setdefault(j, (int(domain[0]), int(domain[1])))
+            if proof.worth[j] > 0:
+                domain[0] = max(int(domain[0]), int(high[j] - steps[j]))
+            else:
+                domain[1] = min(int(domain[1]), int(low[j] + steps[j]))
+        return len(cut)
+
+    def undo(self) -> None:
+        """Give the variables back what was taken."""
+        for j, (low, high) in self._before.items():
+            domain = self._model.proto.variables[j].domain
+            domain[0], domain[1] = low, high
+        self._before.clear()
+
+
+def proven(entries: list[mip.Row], domain: Ints, worth: Ints, prices: Floats, constant: int) -> Proof | None:
+    """What prices of the rows say of an objective; None where it does not fit 64 bits."""
+    if not entries:
+        return None
+    size = np.array([len(row.indices) for row in entries])
+    columns = np.concatenate([row.indices for row in entries])
+    values = np.concatenate([row.coefficients for row in entries])
+    low, high = np.array([(row.low, row.high) for row in entries], np.int64).T
+    prices = np.where((prices > 0) & (high < mip.INFINITE) | (prices < 0) & (low > -mip.INFINITE), prices, 0.0)
+    side = np.where(prices > 0, high, np.where(prices < 0, low, 0))
+    reach = np.abs(domain).max(axis=1, initial=0).astype(float)
+
+    def largest(prices: Floats, worth: Floats) -> float:
+        """Of the sums below, in absolute values."""
+        each = np.abs(worth) + np.bincount(
+            columns, weights=np.repeat(np.abs(prices), size) * np.abs(values), minlength=len(domain)
+        )
+        return float((np.abs(prices) * np.abs(side)).sum() + (each * np.maximum(reach, 1.0)).sum())
+
+    scale = min(FINEST, int(LARGEST / 2 / max(1.0, largest(prices, worth.astype(float)))))
+    if scale < 1:
+        return None
+    rounded = np.rint(prices * scale).astype(np.int64)
+    if largest(rounded.astype(float), worth.astype(float) * scale) > LARGEST:
+        return None
+    left = worth * scale
+    np.subtract.at(left, columns, np.repeat(rounded, size) * values)
+    most = int((rounded * side).sum() + np.where(left > 0, left * domain[:, 1], left * domain[:, 0]).sum())
+    return Proof(constant + most // scale, constant, scale, most, left, domain)
