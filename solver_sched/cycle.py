@@ -10,8 +10,10 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
@@ -104,6 +106,32 @@ def run_cycle(
     """Plan one cycle. `solver`: "optimal" or "greedy". `census`: of the snapshot, where there is one. `explained`:
     False leaves finding the reasons to the first who reads them. Never raises for what the cluster holds.
     """
+    with _uncollected():
+        return _cycle(snapshot, policy, budget, solver, progress, census, explained=explained)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: it would look through all objects of a large snapshot again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _cycle(
+    snapshot: Snapshot,
+    policy: Policy,
+    budget: Budget,
+    solver: str,
+    progress: Progress | None,
+    census: Census | None,
+    *,
+    explained: bool,
+) -> CycleReport:
     clock = _Clock()
     census = Census(snapshot) if census is None else census
     solving = solver == "optimal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -267,3 +268,23 @@ def test_reasons_that_are_found_when_somebody_reads_them_are_the_same() -> None:
     at_once, later = (run_cycle(greedy_trap(), POLICY, HERE, explained=explained) for explained in (True, False))
     assert list(at_once.reasons) == list(later.reasons) == ["ns/old"]
     assert at_once.reasons["ns/old"] == later.reasons["ns/old"]
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_is_left_as_it_was(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off while it plans, whatever comes of it."""
+    during: list[bool] = []
+
+    def stumble(*_: object, **__: object) -> None:
+        during.append(gc.isenabled())
+        raise RuntimeError
+
+    monkeypatch.setattr("solver_sched.cycle.open_cycle", stumble)
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with pytest.raises(RuntimeError):
+            run_cycle(Snapshot(), POLICY)
+        assert (during, gc.isenabled()) == ([False], collecting)
+    finally:
+        (gc.enable if before else gc.disable)()
