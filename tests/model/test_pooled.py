@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,24 @@ def test_the_better_of_both_orders_of_jobs_stands(seed: int, monkeypatch: pytest
     for plan in tried:
         reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
         assert not beats(reached, found.levels)
+
+
+def test_a_deficit_level_that_is_asked_for_is_given() -> None:
+    """It is left out where each queue that is not counted yet lacks less than one of its units, or nothing."""
+    more = 0
+    for seed in range(4):
+        problem, rules = stated(*crowded(seed))
+        greedy = greedy_plan(problem, rules)
+        plan, allowed = evicting_plan(problem, rules, greedy), rights(problem, rules, greedy)
+        short = {level.name for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
+        asked = frozenset(name.replace("[1]", f"[{k}]") for name in short for k in (2, 3) if "[1]" in name)
+        full = evaluate(problem, rules, plan, EFFORT, (), allowed, None, asked)
+        for above, level in itertools.pairwise(full):
+            if level.name not in short:
+                more += 1
+                assert level.name in asked
+                assert level.value <= above.value
+    assert more
 
 
 @pytest.mark.parametrize("seed", range(12))
