@@ -342,6 +342,7 @@ def parameters(
         "unit_rank": unit_position,
         "v_unit": [value(u.request) for u in units],
         "rank_name": [f"{d.priority}{'!' if d.ahead else ('', '+', '++', '-')[d.step]}" for d in ranks],
+        "first_claim": [d.ahead for d in ranks],
         "contended": [contended[r] for r in resources],
         "ceilings": _shares(tiny),
         "in_share": _shares(tiny) and shared,

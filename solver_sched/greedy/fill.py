@@ -108,10 +108,19 @@ class Greedy:
 
     def run(self, rank: int | None) -> Plan:
         p = self.problem
+        rows = [
+            j
+            for j in self.sets
+            if self.rules.demand.starts[j] and j not in self.touched and (rank is None or self.rules.rank[j] <= rank)
+        ]
+        # gangs that broke just now, before all shares
+        broken = [j for j in rows if self.rules.rank[j] < self.rules.first_claims and j not in self.started]
+        for j in sorted(broken, key=lambda j: self._key(j, started=False)):
+            if self.start(j):
+                self.started.add(j)
         waiting: dict[int, list[tuple[int, int, int, int, int]]] = defaultdict(list)
-        for j in self.sets:
-            if self.rules.demand.starts[j] and j not in self.touched and (rank is None or self.rules.rank[j] <= rank):
-                waiting[int(p.job_queue[j])].append(self._key(j, started=j in self.started))
+        for j in rows:
+            waiting[int(p.job_queue[j])].append(self._key(j, started=j in self.started))
         for jobs in waiting.values():
             heapq.heapify(jobs)
         order = [(self._share(q), q) for q in waiting]

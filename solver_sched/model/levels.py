@@ -421,9 +421,14 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
     steered = search.floor is not None and not enabling
     search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
+    first = [d for d in ranks if ledger.owned and d < ledger.rules.first_claims]
+    for d in first:
+        if steered:
+            ledger.open(-1, d)
+        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
     for d in ranks if ledger.owned else ():
         if steered:
-            ledger.open(d, -1)
+            ledger.open(d, first[-1] if first else -1)
         if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
         yield from _deficits(search, d, names[d])
@@ -433,8 +438,9 @@ def _levels(search: Search) -> Iterator[LevelResult]:
             yield search.maximise(f"in-share.grow>={names[d]}", worth)
     for d in ranks:
         if steered:
-            ledger.open(last, d)
-        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
+            ledger.open(last, max([d, *first]))
+        if d not in first:
+            yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
         worth = ledger.growth_worth(d, own=False)
         if worth.variables:
             yield search.maximise(f"grow>={names[d]}", worth, rank=d)
@@ -462,6 +468,9 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
         else:
             search.promise(name, objective)
 
+    first = [d for d in starting if ledger.owned and d < ledger.rules.first_claims]
+    for d in first:
+        yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False))
     for d in ranks if ledger.owned else ():
         if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
@@ -473,7 +482,7 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     for d in ranks:
         if d in keeping:
             yield from solve(f"keep>={names[d]}", evictions.keep_value(d))
-        if d in starting:
+        if d in starting and d not in first:
             yield from solve(f"start>={names[d]}", ledger.start_value(d, own=False))
     yield search.maximise("disruption.gangs", evictions.gangs())
     one = np.ones(len(ledger.problem.victims.holder), np.int64)

@@ -91,6 +91,11 @@ class Rules:
     equals: bool
 
     @property
+    def first_claims(self) -> int:
+        """How many ranks, the highest, are of gangs that broke just now (`P!`)."""
+        return sum(name.endswith("!") for name in self.rank_names)
+
+    @property
     def shared(self) -> bool:
         """Several queues ask for a same contended resource; alone, a queue's share is all there is (formulation 6)."""
         return self.deserved is not None and bool(((self.demand.ask > 0).sum(axis=0)[self.contended] > 1).any())
