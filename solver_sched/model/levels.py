@@ -5,6 +5,7 @@ How one level is solved: `model/search.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -49,6 +50,8 @@ LARGE = 4_000
 """Victim sets, and pairs of a node class and a shape, from which the relaxation guides an eviction model."""
 COMPARED = 0.3
 """Seconds that the comparison with greedy may take beyond the time."""
+TOLD = 0.1
+"""Most part of the time for telling incumbents to the caller, in case this process is killed."""
 FIRST = 0.4
 """Part of the time for the levels without evictions, where others may follow."""
 BEST_EFFORT = ("balance", "promised", "order")
@@ -88,7 +91,7 @@ def solve(
         search.baseline = greedy
     search.fill = fill
     if improved is not None:
-        search.after_level = lambda: improved(Solution(plan_of(search), tuple(search.results)))
+        search.after_level = sparingly(lambda: improved(Solution(plan_of(search), tuple(search.results))))
     run_levels(search)
     plan, levels, spent, best = plan_of(search), search.outcome(), search.spent, None
     if single and any(level.gap > CLOSE_ENOUGH for level in levels if level.name not in BEST_EFFORT):
@@ -215,7 +218,7 @@ def _freeing(
     if large:
         search.guided = Guided(ledger, floor, effort.seed)
     if improved is not None and afar is None:
-        search.after_level = lambda: _tell_evictions(search, improved)
+        search.after_level = sparingly(lambda: _tell_evictions(search, improved))
     for _ in _evicting_levels(search):
         pass
     levels = search.outcome()
@@ -303,6 +306,21 @@ def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
     jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
     order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs]))
     return jobs[order], size[jobs[order]], problem.victims.of_holders(plan.evicted(problem))
+
+
+def sparingly(tell: Callable[[], None]) -> Callable[[], None]:
+    """Tell now or, where that would take more than TOLD of the time, not."""
+    due = 0.0
+
+    def told() -> None:
+        nonlocal due
+        began = time.monotonic()
+        if began >= due:
+            tell()
+            ended = time.monotonic()
+            due = ended + (ended - began) / TOLD
+
+    return told
 
 
 def _tell_evictions(search: Search, improved: Callable[[Solution], None]) -> None:

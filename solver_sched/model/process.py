@@ -7,6 +7,7 @@ worker is killed and the last incumbent it sent is the answer.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import resource
 import socket
@@ -181,7 +182,9 @@ def serve(descriptor: int) -> None:
     from solver_sched.model.levels import solve
 
     pipe: Connection = Connection(descriptor)
+    gc.disable()
     while True:
+        gc.collect()  # nobody waits now
         try:
             problem, rules, effort, greedy, fill, evicting, stand = pipe.recv()
             pipe.send(None)

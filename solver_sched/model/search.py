@@ -173,7 +173,8 @@ class Search:
             if effort >= allowance or rounds > CUT_ROUNDS:
                 break
             stage = stages[0]
-            outcome = self._solve(objective, min(allowance - effort, stage.value), unit, stage)
+            glance = best_effort and not self.small
+            outcome = self._solve(objective, min(allowance - effort, stage.value), unit, stage, glance=glance)
             effort += outcome.effort
             walled |= outcome.walled
             if outcome.bound is not None:
@@ -336,8 +337,10 @@ class Search:
         effort: float
         walled: bool
 
-    def _solve(self, objective: Terms, seconds: float, unit: int, stage: Stage) -> Outcome:
-        """One attempt at the level. Seconds are deterministic for CP-SAT and wall for HiGHS."""
+    def _solve(self, objective: Terms, seconds: float, unit: int, stage: Stage, *, glance: bool = False) -> Outcome:
+        """One attempt at the level. Seconds are deterministic for CP-SAT and wall for HiGHS; at a `glance` without
+        presolve.
+        """
         if stage is Stage.GUIDED:
             return self._guided(objective, seconds, unit)
         if stage is Stage.MIP:
@@ -366,7 +369,7 @@ class Search:
         parameters.cp_model_probing_level = 0
         if stage is Stage.DIRECT:
             # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
-            parameters.cp_model_presolve = not self.small or self.mostly_known
+            parameters.cp_model_presolve = (not self.small or self.mostly_known) and not glance
             parameters.max_presolve_iterations = 1
             parameters.linearization_level = 1
         else:
