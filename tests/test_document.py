@@ -164,9 +164,10 @@ def test_the_document_is_plain_json_and_adds_up(snapshot: Snapshot) -> None:
     assert {bind["podGroup"] for bind in binds} <= set(groups)
     for entry in groups.values():
         assert entry["pending"] >= 0
-        # a reason for each group that is left waiting, and for those without pods that are not let in
+        # a reason for each group that waits, be it for promised room, and for those without pods that are not let in
         outside = entry["phase"] == "Pending" and entry["reason"] is not None and entry["reason"]["detail"].get("held")
-        assert (entry["reason"] is not None) == (entry["pending"] > 0 or bool(outside)), entry
+        waits = entry["pending"] + entry["nominated"] > 0
+        assert (entry["reason"] is not None) == (waits or bool(outside)), entry
         if entry["bound"]:
             assert entry["phase"] == "Running"
     for queue in document["queues"]:

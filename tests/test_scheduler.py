@@ -156,14 +156,15 @@ def test_room_that_is_taken_while_it_is_decided_on_is_not_bound_to(monkeypatch: 
     other = pod("other", "", nodeName="n")
     other["spec"]["schedulerName"] = "default-scheduler"
 
-    def meanwhile(*arguments: Any) -> CycleReport:
-        report = run_cycle(*arguments)
+    def meanwhile(*arguments: Any, **named: Any) -> CycleReport:
+        report = run_cycle(*arguments, **named)
         world.put(other, node("m", 1))
         return report
 
     with monkeypatch.context() as patch:
         patch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
         assert world.cycle() == []
+    assert world.counts.failed == 0
     assert world.scheduler.report is not None
     assert not [one for one in world.scheduler.report.decisions if isinstance(one, Bind)]
     assert world.scheduler.report.notes[-1] == (
@@ -178,13 +179,14 @@ def test_what_is_promised_to_a_gang_that_is_overtaken_stays(monkeypatch: pytest.
     cordoned = node("n", 1) | {"spec": {"unschedulable": True}}
     world.put(node("n", 1), *group("g", 1), pod("g-0", "g", nominatedNodeName="n"))
 
-    def meanwhile(*arguments: Any) -> CycleReport:
-        report = run_cycle(*arguments)
+    def meanwhile(*arguments: Any, **named: Any) -> CycleReport:
+        report = run_cycle(*arguments, **named)
         world.put(cordoned)
         return report
 
     monkeypatch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
     assert world.cycle() == []
+    assert world.counts.failed == 0
 
 
 def test_a_node_that_was_away_only_while_it_was_decided_on_is_bound_to_after_all(
@@ -196,14 +198,15 @@ def test_a_node_that_was_away_only_while_it_was_decided_on_is_bound_to_after_all
     away = node("n", 1)
     away["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
 
-    def meanwhile(*arguments: Any) -> CycleReport:
-        report = run_cycle(*arguments)
+    def meanwhile(*arguments: Any, **named: Any) -> CycleReport:
+        report = run_cycle(*arguments, **named)
         world.put(away)
         return report
 
     with monkeypatch.context() as patch:
         patch.setattr("solver_sched.scheduler.run_cycle", meanwhile)
         assert world.cycle() == []
+    assert world.counts.failed == 0
     world.put(node("n", 1))
     assert world.cycle() == [("bind", "g-0 n")]
 

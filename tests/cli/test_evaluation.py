@@ -258,9 +258,12 @@ def test_our_own_evictions_are_judged_as_they_were_printed(path: Path, tmp_path:
 
     assert evicted(found) == evicted(printed)
     values = {level["name"]: level["value"] for level in found["levels"]}
-    assert {name: values.get(name) for name in (level["name"] for level in printed["levels"])} == {
-        level["name"]: level["value"] for level in printed["levels"]
-    }
+    above = 0
+    for level in printed["levels"]:
+        # a deficit that adds nothing to the one above may be left out
+        left_out = above if level["name"].startswith("in-share.deficit") else None
+        assert values.get(level["name"], left_out) == level["value"], level["name"]
+        above = level["value"]
 
 
 HALVES = """

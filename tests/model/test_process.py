@@ -22,6 +22,7 @@ from solver_sched.document import certificate
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import process
 from solver_sched.model.effort import Effort, LevelResult
+from solver_sched.model.levels import sparingly
 from solver_sched.model.process import MEMORY, shut_down, solve_apart, warm_up
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import load_policy
@@ -100,9 +101,27 @@ def test_a_worker_killed_in_mid_solve_leaves_its_last_incumbent() -> None:
     solution, lost = solve_apart(problem, rules, effort, greedy, kill_at_the_third)
     assert lost == "the solver process died"
     assert solution is not None
-    # the incumbent of a level is sent right after the level: two or more have arrived
-    assert [level.name for level in solution.levels[:2]] == [level.name for level in seen[:2]]
+    # the incumbent of the first level is sent right after it, those of others as far as that costs little
+    told = [level.name for level in solution.levels]
+    assert told
+    assert told == [level.name for level in seen[: len(told)]]
     assert violations(problem, rules, solution.plan) == []
+
+
+def test_incumbents_are_told_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Telling takes 1 s. Told at 0, done at 1: again from 1 + 1 / 0.1 = 11 on."""
+    now, told = [0.0], list[float]()
+    monkeypatch.setattr("solver_sched.model.levels.time.monotonic", lambda: now[0])
+
+    def tell() -> None:
+        told.append(now[0])
+        now[0] += 1
+
+    again = sparingly(tell)
+    for at in (0.0, 5.0, 10.9, 11.0, 12.0):
+        now[0] = at
+        again()
+    assert told == [0.0, 11.0]
 
 
 def test_a_worker_killed_before_its_first_level_leaves_greedy_and_a_note() -> None:
