@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -156,7 +157,8 @@ def test_nothing_pending_has_a_level_and_no_plan() -> None:
     ]
 
 
-def test_every_incumbent_on_the_way_verifies_and_none_is_lost() -> None:
+def test_every_incumbent_on_the_way_verifies_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("solver_sched.model.levels.TOLD", math.inf)  # whatever it costs
     problem, rules = problem_of(cluster([4000, 4000], gang("a", 3000, 2, priority=10), gang("b", 1000, 2)))
     seen: list[Solution] = []
     last = solve(problem, rules, EFFORT, improved=seen.append)
@@ -175,7 +177,7 @@ def test_a_search_that_finds_nothing_is_below_greedy_at_no_priority(monkeypatch:
     )
     problem, rules = problem_of(Snapshot(nodes=(Node("n", {"cpu": 4000, "pods": 110}),), pods=pods))
     nothing = Search.Outcome(None, None, 1e9, walled=True)
-    monkeypatch.setattr(Search, "_solve", lambda *_: nothing)
+    monkeypatch.setattr(Search, "_solve", lambda *_, **__: nothing)
     told: list[Solution] = []
     found = solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules), improved=told.append)
     values = {level.name: level.value for level in found.levels}
