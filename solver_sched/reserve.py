@@ -120,7 +120,9 @@ class _Calendar:
         """(J,) jobs that come before `j`: room that they may use is not kept for it."""
         p, rules = self.problem, self.rules
         older = (rules.rank == rules.rank[j]) & (p.job_created < p.job_created[j]) & (rules.need > 0)
-        ahead: Bools = ((rules.rank < rules.rank[j]) | older) & self._within_share
+        # gangs that broke just now come before shares
+        may = self._within_share | (rules.rank < rules.first_claims)
+        ahead: Bools = ((rules.rank < rules.rank[j]) | older) & may
         return ahead
 
     @cached_property

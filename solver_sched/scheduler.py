@@ -155,7 +155,10 @@ class Scheduler:
         """
         begun, told = time.monotonic(), False
         while self.report is None and not stop.is_set() and self._term() and time.monotonic() - begun < TRANSIT_SECONDS:
-            snapshot = self._cache.snapshot(int(self._clock()))
+            try:
+                snapshot = self._cache.snapshot(int(self._clock()))
+            except Exception:  # noqa: BLE001  # a cycle meets the same, and goes on from there
+                return
             if snapshot.now - _last_bound(snapshot) >= TRANSIT_SECONDS:
                 return
             if not told:
@@ -263,7 +266,7 @@ class Scheduler:
             self._log(report)
         except Exception as wrong:  # noqa: BLE001  # whatever one cycle stumbles over, the next one has to be tried
             self._observer.cycle_failed()
-            self._last = None
+            self._last = self._census = None
             self._due = time.monotonic() + FAILED_SECONDS
             path = self._dumped(snapshot, f"{type(wrong).__name__}: {wrong}") if snapshot is not None else None
             _log.exception("the cycle failed", extra={"snapshot": str(path) if path else None})

@@ -291,3 +291,18 @@ def test_nodes_without_a_reservation_cost_no_row() -> None:
     assert problem.implied[problem.node_class[1], kept]
     assert problem.node_class[0] < 0 or not problem.implied[problem.node_class[0], kept]
     assert problem.node_free[:, kept].tolist() == [0, 2000]
+
+
+def test_no_room_is_kept_from_a_gang_that_broke_just_now() -> None:
+    """4 CPUs: 1 of long, of queue right, and 2 of a gang of 3 of queue left, whose third bind failed 5 s ago. With 3 of 4
+    it is beyond its share of 2; big of 2 waits in right and would be first in line for the CPU that is left.
+    """
+    queues = (Queue("left"), Queue("right"))
+    group, pods = gang("broken", 3, 1, 0, created=NOW - 10, queue="left")
+    pods = tuple(
+        replace(pod, node="n1", phase="Running", started=NOW - 5) if at < 2 else pod for at, pod in enumerate(pods)
+    )
+    long = gang("long", 1, 1, 500, at="n1", queue="right")
+    big = gang("big", 2, 1, 0, created=NOW - 20, queue="right")
+    snapshot = cluster([node("n1", 4)], long, (group, pods), big, queues=queues)
+    assert started(run_cycle(snapshot, policy(1), HERE)) == started(run_cycle(snapshot, policy(0), HERE)) != set()

@@ -24,7 +24,8 @@ class Ladder:
     def name(self, what: str, rank: int, in_share: bool) -> str | None:
         """The level at which jobs of a rank `start` or `grow`; None if it was not solved."""
         plain = f"{what}>={self.rank_names[rank]}"
-        wanted = [f"in-share.{plain}", plain] if in_share else [plain]
+        before_shares = what == "start" and self.rank_names[rank].endswith("!")
+        wanted = [f"in-share.{plain}", plain] if in_share and not before_shares else [plain]
         return next((name for name in wanted if name in self.levels), None)
 
     def detail(self, name: str | None) -> dict[str, Any]:

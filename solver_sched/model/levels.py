@@ -73,8 +73,8 @@ def solve(
     """The best plan found for the levels up to O9, with value, bound and status of each.
 
     `greedy`, a plan that evicts nobody, is where a level starts from whose value it alone tells; `improved` gets the
-    incumbent after every level (a caller that may have to kill this process keeps the last); `fill` adds to a plan what
-    still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for a plan that has none.
+    incumbent after a level, as often as that costs little (a caller that may have to kill this process keeps the last);
+    `fill` adds to a plan what still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for a plan that has none.
 
     The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
     section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
@@ -304,7 +304,8 @@ def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
     size = np.zeros(len(rules.need))
     np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
     jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
-    order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs]))
+    first = rules.rank[jobs] < rules.first_claims
+    order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))
     return jobs[order], size[jobs[order]], problem.victims.of_holders(plan.evicted(problem))
 
 
@@ -476,7 +477,7 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     starting, names = _ranks(ledger), ledger.rules.rank_names
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
-    search.levels_left = len(ranks) * (3 if ledger.owned else 2) + len(starting)
+    search.levels_left = max(1, len(ranks) * (3 if ledger.owned else 2) + len(starting))
     if search.floor is not None:  # of a given plan the growth is given
         ledger.close_growth()
 
@@ -511,6 +512,8 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
         yield search.maximise("disruption.moves", evictions.moves(one))
         yield search.maximise("disruption.moved-time", evictions.moves(ledger.problem.victims.minutes))
     if search.floor is not None:
+        if search.reduced is not None:
+            search.reduced.undo()  # with growth more pods of a shape may stand in a class than without
         ledger.open_growth()
     for d in starting:
         for own in (True, False) if ledger.owned else (False,):

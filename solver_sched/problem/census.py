@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 
 import numpy as np
 
@@ -76,7 +77,8 @@ class Bunch:
     def is_of(self, group: PodGroup | None, pods: list[Pod]) -> bool:
         """Whether it is made of these."""
         mine = self.job.group
-        return (mine is group or mine == group) and self.pods == pods
+        same = len(self.pods) == len(pods) and all(map(is_, self.pods, pods))
+        return same and (mine is group or mine == group)
 
     @cached_property
     def held(self) -> Ints:

@@ -178,6 +178,7 @@ def test_a_search_that_finds_nothing_is_below_greedy_at_no_priority(monkeypatch:
     problem, rules = problem_of(Snapshot(nodes=(Node("n", {"cpu": 4000, "pods": 110}),), pods=pods))
     nothing = Search.Outcome(None, None, 1e9, walled=True)
     monkeypatch.setattr(Search, "_solve", lambda *_, **__: nothing)
+    monkeypatch.setattr("solver_sched.model.levels.TOLD", math.inf)
     told: list[Solution] = []
     found = solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules), improved=told.append)
     values = {level.name: level.value for level in found.levels}
