@@ -294,8 +294,8 @@ def test_nodes_without_a_reservation_cost_no_row() -> None:
 
 
 def test_no_room_is_kept_from_a_gang_that_broke_just_now() -> None:
-    """4 CPUs: 1 of long, of queue right, and 2 of a gang of 3 of queue left, whose third bind failed 5 s ago. With 3 of 4
-    it is beyond its share of 2; big of 2 waits in right and would be first in line for the CPU that is left.
+    """4 CPUs: 1 of long, of queue right, and 2 of a gang of 3 of left, whose third bind failed 5 s ago. With 3 of 4 it
+    is beyond its share of 2; big of 2 waits in right and would be first in line for the CPU that is left.
     """
     queues = (Queue("left"), Queue("right"))
     group, pods = gang("broken", 3, 1, 0, created=NOW - 10, queue="left")

@@ -74,7 +74,8 @@ def solve(
 
     `greedy`, a plan that evicts nobody, is where a level starts from whose value it alone tells; `improved` gets the
     incumbent after a level, as often as that costs little (a caller that may have to kill this process keeps the last);
-    `fill` adds to a plan what still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for a plan that has none.
+    `fill` adds to a plan what still fits. `evicting`: the greedy plan in which others give way; `stand` finds nodes for
+    a plan that has none.
 
     The greedy plan without evictions is compared in the levels of section 6 as long as nobody is evicted here. Where
     section 8 has a say, the one with evictions is compared in its levels, with the best plan that these have.
