@@ -56,8 +56,8 @@ class Facts:
             present=members.present + members.done,
             lacks=lacks,
             reserves=lacks,
-            # a group without a creation time was written by hand and is new
-            waited=max(0, self._snapshot.now - group.created) if group.created else 0,
+            # a group without a creation time was written by hand and is newer than all there are
+            waited=max(0, self._snapshot.now - group.created) if group.created else -1,
             limit=age_limit(group),
             pool=-1 if self._pools is None or j < 0 else self._pools.of_job(j),
         )

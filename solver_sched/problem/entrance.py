@@ -39,7 +39,8 @@ class Applicant:
     `minimum`: its `minResources`, None where it names none. `held`: what its bound, running and succeeded pods hold or
     held, `present`: that and what its pending pods ask. `lacks`: what is missing of the minimum, in resources of nodes,
     none of it 0. `reserves`: how much of that counts once the group is in.
-    `waited`, `limit`: seconds; 0 = it names no limit. `pool`: row of `Entrance.pools`, -1 = any node will do.
+    `waited`, `limit`: seconds; waited -1 = it is still to be created, limit 0 = it names none. `pool`: row of
+    `Entrance.pools`, -1 = any node will do.
     """
 
     key: str
