@@ -157,7 +157,7 @@ def test_queues_go_by_priority_then_share_and_jobs_by_rank_then_age() -> None:
 
 
 def test_a_group_without_a_date_comes_after_the_newest_that_has_one() -> None:
-    """4 CPUs, twice 3 asked: `new` was written by hand and would be submitted now; `train` is as old as the snapshot."""
+    """4 CPUs, twice 3 asked: `new` was written by hand and would be submitted now; `train` is of this second."""
     groups = (waiting("new", 3000), waiting("train", 3000, created=100))
     found = entries(Snapshot(nodes=(Node("n", {"cpu": 4000, "pods": 9}),), groups=groups, now=100))
     assert (found.admitted, list(found.refused)) == (("ns/train",), ["ns/new"])
