@@ -114,7 +114,11 @@ class Part:
         limits = mathopt.SolveParameters(
             time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=gap, absolute_gap_tolerance=0.5
         )
-        result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=limits)
+        try:
+            result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=limits)
+        except (AttributeError, RuntimeError, ValueError):
+            # an internal error of HiGHS, which OR-Tools 9.15 stumbles over: it was a second opinion, and gives none
+            return Answer(None, None)
         bound: int | None = None
         dual = result.best_objective_bound()
         if math.isfinite(dual):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
@@ -180,3 +181,15 @@ def test_a_coefficient_beyond_what_highs_takes_costs_its_opinion_and_nothing_els
     x, y = model.new_int_var(0, 3, ""), model.new_int_var(0, 3, "")
     model.add(x + 2**50 * y <= 5)
     assert mip.maximise(model, Terms.of(x), 1.0) == mip.Answer(None, None)
+
+
+def test_an_engine_that_breaks_has_no_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HiGHS ended with an internal error, and OR-Tools with an AttributeError on its way to say so."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise AttributeError("canonical_code")
+
+    monkeypatch.setattr("solver_sched.model.mip.mathopt.solve", broken)
+    model = cp_model.CpModel()
+    x = model.new_int_var(0, 2, "")
+    assert mip.maximise(model, Terms.of(x, 10), 5.0) == mip.Answer(None, None)
