@@ -10,10 +10,8 @@ The service, the simulator, the command line, tests and benchmarks all call `run
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
@@ -22,6 +20,7 @@ from typing import Any
 from solver_sched.actions.decide import Decision, decide
 from solver_sched.actions.enqueue import NotAdmitted, open_cycle, posed
 from solver_sched.actions.evict import evicted
+from solver_sched.collector import paused
 from solver_sched.explain import Reason, explain
 from solver_sched.greedy import evicting_plan, greedy_plan, settle, spare, towards
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
@@ -106,20 +105,8 @@ def run_cycle(
     """Plan one cycle. `solver`: "optimal" or "greedy". `census`: of the snapshot, where there is one. `explained`:
     False leaves finding the reasons to the first who reads them. Never raises for what the cluster holds.
     """
-    with _uncollected():
+    with paused():
         return _cycle(snapshot, policy, budget, solver, progress, census, explained=explained)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: it would look through all objects of a large snapshot again and again."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _cycle(

@@ -6,12 +6,11 @@ to be admitted, do objects become dicts on the way (`workloads.expand`).
 
 from __future__ import annotations
 
-import gc
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +26,7 @@ from solver_sched.cluster.documents import Document, document, documents, unpack
 from solver_sched.cluster.objects import Namespace, Pod, PodGroup, Queue, VolumeClaim
 from solver_sched.cluster.run_times import medians
 from solver_sched.cluster.workloads import WORKLOAD_KINDS, expand
+from solver_sched.collector import paused
 from solver_sched.errors import InputError
 from solver_sched.snapshot import DEFAULT_SCHEDULERS, FORMAT, InputProblem, Snapshot, load
 
@@ -89,7 +89,7 @@ def load_with_conditions(
 ) -> tuple[Snapshot, dict[str, Condition]]:
     """`load_snapshot`, and the last written condition of each PodGroup that has any, by "namespace/name"."""
     named = tuple(scheduler_names) if scheduler_names is not None else None
-    with _collector_paused():
+    with paused():
         load = _Load(named, namespace)
         load.read([inputs] if isinstance(inputs, str | Path | Mapping | Listed) else inputs)
         conditions = load.conditions()  # before `snapshot` uses the texts up
@@ -115,18 +115,6 @@ class _Object(NamedTuple):
     raw: Raw | bytes
     version: str
     hold: str = ""
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Hundreds of thousands of new objects and no garbage: the cycle collector would only walk them again and again."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 class _Load:

@@ -53,16 +53,12 @@ class Repaired:
     effort: float
 
 
-class Guided:
-    """The relaxation of one model, kept between levels: each starts from the basis of the last."""
+class Guided(mip.Warm):
+    """Repairs guided by the relaxation."""
 
     def __init__(self, ledger: Ledger, floor: Floor, seed: int) -> None:
-        self._ledger, self._model, self._seed = ledger, ledger.model, seed
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
-        self._columns: list[pywraplp.Variable] = []
-        self._duals: list[pywraplp.Constraint] = []
-        self._rows: list[mip.Row] = []
-        self._domain = np.zeros((0, 2), np.int64)
+        super().__init__(ledger.model)
+        self._ledger, self._seed = ledger, seed
         self._placement = floor.placement
         self._nodes = self._nodes_of(floor)
         self._admissions = np.array(
@@ -93,18 +89,6 @@ class Guided:
         return [sorted(indices) for _, indices in sorted(of_class.items())]
 
     # -- relaxation ---------------------------------------------------------------------------------------------
-
-    def _sync(self) -> None:
-        """Bring columns, bounds and rows up to the model."""
-        domain = mip.domains(self._model)
-        known = len(self._columns)
-        for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
-            self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
-        self._columns += [self._solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
-        self._domain = domain
-        for row in mip.rows(self._model, len(self._rows)):
-            self._rows.append(row)
-            self._duals.append(mip.add_row(self._solver, self._columns, row))
 
     def relax(self, objective: Terms, clock: Clock) -> Relaxed | None:
         """The level without integrality; None if GLOP does not solve it, or not in time."""

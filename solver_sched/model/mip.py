@@ -197,3 +197,27 @@ def prices(
 def relaxed_bound(model: cp_model.CpModel, objective: Terms, seconds: float = math.inf) -> int:
     """Upper bound of an objective over the linear relaxation; its span where that was not solved in time."""
     return Relaxation(model).bound(objective, seconds)
+
+
+class Warm:
+    """The relaxation of one model in GLOP, kept between levels: each starts from the basis of the last."""
+
+    def __init__(self, model: cp_model.CpModel) -> None:
+        self._model = model
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self._columns: list[pywraplp.Variable] = []
+        self._duals: list[pywraplp.Constraint] = []
+        self._rows: list[Row] = []
+        self._domain: Ints = np.zeros((0, 2), np.int64)
+
+    def _sync(self) -> None:
+        """Bring columns, bounds and rows up to the model."""
+        domain = domains(self._model)
+        known = len(self._columns)
+        for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
+            self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
+        self._columns += [self._solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
+        self._domain = domain
+        for row in rows(self._model, len(self._rows)):
+            self._rows.append(row)
+            self._duals.append(add_row(self._solver, self._columns, row))

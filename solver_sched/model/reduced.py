@@ -40,29 +40,12 @@ class Proof:
     domain: Ints
 
 
-class Reduced:
-    """The relaxation of one model, kept between levels: each starts from the basis of the last."""
+class Reduced(mip.Warm):
+    """What is ruled out of one model, level by level."""
 
     def __init__(self, model: cp_model.CpModel) -> None:
-        self._model = model
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
-        self._columns: list[pywraplp.Variable] = []
-        self._duals: list[pywraplp.Constraint] = []
-        self._entries: list[mip.Row] = []
-        self._domain = np.zeros((0, 2), np.int64)
+        super().__init__(model)
         self._before: dict[int, tuple[int, int]] = {}
-
-    def _sync(self) -> None:
-        """Bring columns, bounds and rows up to the model."""
-        domain = mip.domains(self._model)
-        known = len(self._columns)
-        for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
-            self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
-        self._columns += [self._solver.NumVar(float(low), float(high), "") for low, high in domain[known:].tolist()]
-        self._domain = domain
-        for row in mip.rows(self._model, len(self._entries)):
-            self._entries.append(row)
-            self._duals.append(mip.add_row(self._solver, self._columns, row))
 
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
@@ -79,7 +62,7 @@ class Reduced:
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         prices = np.array([row.dual_value() for row in self._duals])
-        return proven(self._entries, self._domain, worth, prices, objective.constant)
+        return proven(self._rows, self._domain, worth, prices, objective.constant)
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
