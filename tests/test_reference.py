@@ -136,7 +136,8 @@ def crowd_differs(seed: int) -> tuple[int, bool, str]:
 
 @pytest.mark.minizinc
 def test_who_goes_for_whom_agrees() -> None:
-    compared = [crowd_differs(seed) for seed in range(60, 85)]
+    # 133: pods of half a step each that go as one gang; each is rounded by itself
+    compared = [crowd_differs(seed) for seed in (*range(60, 85), 133)]
     assert [text for _, _, text in compared if text] == []
     assert sum(goes for _, goes, _ in compared) >= 3
 

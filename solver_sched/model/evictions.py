@@ -8,7 +8,7 @@ variable of their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Clock
-from solver_sched.model.linear import Terms, at_most, fix, upper
+from solver_sched.model.linear import Terms, at_most, fix, summed, upper
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -134,7 +134,7 @@ class Evictions:
         limited = np.asarray((problem.queue_capability < NO_LIMIT).any(axis=1) | problem.queue_guarantee.any())
         limited |= rights.everywhere
         self.touched: dict[int, cp_model.IntVar] = {}
-        self._freed: dict[tuple[int | None, int, int | None], Terms] = {}
+        self._freed: dict[tuple[int | None, int, int | None, int], Terms] = {}
         self._moves()
         for h, sets in self.sets.items():
             clock.check()
@@ -250,16 +250,16 @@ class Evictions:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def freed(self, queue: int | None, resource: int, cause: int | None = None) -> Terms:
-        """What goes of a queue, or of all."""
-        key = queue, resource, cause
+    def freed(self, queue: int | None, resource: int, cause: int | None = None, step: int = 1) -> Terms:
+        """What goes of a queue, or of all, in whole steps of each pod: those of a gang may share a variable."""
+        key = queue, resource, cause, step
         if key not in self._freed:
             v, asked = self.problem.victims, self.problem.victims.request[:, resource]
             rows = (asked > 0) if queue is None else (asked > 0) & (v.queue[v.holder] == queue)
             out = Terms()
             for s in np.flatnonzero(rows).tolist():
                 for which in (PREEMPT, RECLAIM) if cause is None else (cause,):
-                    out.extend(self.out[which][s], int(asked[s]))
+                    out.extend(self.out[which][s], int(asked[s]) // step)
             self._freed[key] = out.collected()
         return self._freed[key].times(1)
 
@@ -300,13 +300,13 @@ class Evictions:
             also = of_queue & ~higher & (rights.key == held) & self.rules.equals
             holders = (v.queue == q) & (rights.held == held) & (v.broken == broken)
             rows = np.flatnonzero(holders[v.holder]).tolist()
-            self._only_with(_total(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
-            ends = _total(self.end[PREEMPT][h] for h in np.flatnonzero(holders).tolist())
+            self._only_with(summed(self.out[PREEMPT][s] for s in rows), started(higher | also, False))
+            ends = summed(self.end[PREEMPT][h] for h in np.flatnonzero(holders).tolist())
             self._only_with(ends, started(higher, False))
         for q in range(len(p.queue_used)):
             takers = rights.claimants & (p.job_queue != q) & (rights.asks & rights.over[q]).any(axis=1)
             rows = np.flatnonzero(v.queue[v.holder] == q).tolist()
-            self._only_with(_total(self.out[RECLAIM][s] for s in rows), started(takers, True))
+            self._only_with(summed(self.out[RECLAIM][s] for s in rows), started(takers, True))
 
     def _only_with(self, gone: Terms, starts: Terms) -> None:
         """Nothing goes where none of these starts."""
@@ -502,10 +502,3 @@ class Evictions:
             for s, terms in enumerate(self.out[cause])
             if terms.variables and (pods := value(terms))
         ]
-
-
-def _total(parts: Iterable[Terms]) -> Terms:
-    out = Terms()
-    for part in parts:
-        out.extend(part)
-    return out.collected()

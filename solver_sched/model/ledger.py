@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -18,7 +19,7 @@ from ortools.sat.python import cp_model
 from solver_sched.model.classes import JobClass, job_classes
 from solver_sched.model.effort import Clock
 from solver_sched.model.evictions import Evictions
-from solver_sched.model.linear import Terms, at_most, upper, weighted
+from solver_sched.model.linear import Terms, at_most, summed, upper, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Bools, Ints, Problem
 from solver_sched.rights import Rights
@@ -26,6 +27,10 @@ from solver_sched.rights import Rights
 SCALE = 10**6
 """K of formulation.md O2 and O6: deficits and loads in millionths of the deserved share."""
 PAST_BALANCE = 2**60
+FEW_QUEUES = 10
+"""Up to this many queues the two largest deficits are bounded pair by pair: nothing is free in that, and proofs are
+short.
+"""
 STEPS = 2**30
 """A deserved share is measured in at most this many steps, so that deficit rows stay within 64 bits."""
 
@@ -460,8 +465,16 @@ class Ledger:
 
     def largest_sum(self, parts: list[cp_model.IntVar], k: int) -> Terms:
         """The sum of the k largest of `parts`: k t + sum of max(0, part - t), t free (Ogryczak and Tamir 2003)."""
-        most = max(upper(part) for part in parts)
         terms = [Terms.of(part) for part in parts]
+        if k == len(parts):
+            return summed(terms)
+        most = max(upper(part) for part in parts)
+        if k == 2 and len(parts) <= FEW_QUEUES:
+            pair = self.int_var(2 * most)
+            for one, other in combinations(parts, 2):
+                self.model.add(pair >= one + other)
+            self.derived.append((pair, lambda value: sum(sorted(value(part) for part in terms)[-2:])))
+            return Terms.of(pair)
         t = self.int_var(most)
         self.derived.append((t, lambda value: sorted((value(part) for part in terms), reverse=True)[k - 1]))
         out, level = Terms.of(t, k), Terms.of(t)
@@ -508,7 +521,7 @@ class Ledger:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
                     use.extend(self.new_use(q, r).in_steps(step), SCALE)
                     if self.evictions is not None:
-                        use.extend(self.evictions.freed(q, r).in_steps(step), -SCALE)
+                        use.extend(self.evictions.freed(q, r, step=step), -SCALE)
                     # a queue that could hold a thousand times its share is past balancing, and past 64 bits
                     if use.span() < PAST_BALANCE:
                         rows.append((deserved, use))

@@ -339,8 +339,10 @@ def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
 
 
 def _at_least_as_open(levels: Sequence[LevelResult], freeing: Sequence[LevelResult]) -> tuple[LevelResult, ...]:
-    """Levels without evictions, where evictions were looked for and none was found: what these might reach is open."""
-    bounds = {level.name: level.bound for level in freeing if "start" in level.name}
+    """Levels without evictions, where evictions were looked for and none was found: what may still be is open. A level
+    that is proven there may have a larger value, for its growth comes last; who evicts for it is proven to be nobody.
+    """
+    bounds = {level.name: level.bound for level in freeing if "start" in level.name and level.bound != level.value}
     out = []
     for level in levels:
         bound = bounds.get(level.name)
@@ -437,9 +439,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     ledger = search.ledger
     ranks, names = _ranks(ledger), ledger.rules.rank_names
     last = ranks[-1] if ranks else -1
-    # affinity and spread let a pod stand because another does: then even what a level does not count may serve it
-    enabling = any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
-    steered = search.floor is not None and not enabling
+    steered = search.floor is not None and not _enabling(ledger)
     search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
     first = [d for d in ranks if ledger.owned and d < ledger.rules.first_claims]
     for d in first:
@@ -468,6 +468,13 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     yield from _preferences(search)
 
 
+def _enabling(ledger: Ledger) -> bool:
+    """Whether affinity or spread may let a pod stand because another does: then what a level does not count may serve
+    it.
+    """
+    return any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
+
+
 def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     """The skeleton of formulation.md 8 and 11: whoever starts first, then the least harm, growth last.
 
@@ -479,7 +486,9 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
     search.levels_left = max(1, len(ranks) * (3 if ledger.owned else 2) + len(starting))
-    if search.floor is not None:  # of a given plan the growth is given
+    # of a given plan the growth is given
+    last = search.floor is not None and not _enabling(ledger)
+    if last:
         ledger.close_growth()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
@@ -512,7 +521,7 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     if evictions.rights.moves.any():
         yield search.maximise("disruption.moves", evictions.moves(one))
         yield search.maximise("disruption.moved-time", evictions.moves(ledger.problem.victims.minutes))
-    if search.floor is not None:
+    if last:
         if search.reduced is not None:
             search.reduced.undo()  # with growth more pods of a shape may stand in a class than without
         ledger.open_growth()

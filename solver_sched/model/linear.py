@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ortools.sat.python import cp_model
 
@@ -127,3 +127,11 @@ def at_most(model: cp_model.CpModel, left: Terms, right: int, *, ceiling: bool =
         coefficients = [-(-c // step) if ceiling else c // step for c in coefficients]
         room //= step
     model.add(weighted(left.variables, coefficients) <= room)
+
+
+def summed(parts: Iterable[Terms]) -> Terms:
+    """The sum, with every variable once."""
+    out = Terms()
+    for part in parts:
+        out.extend(part)
+    return out.collected()

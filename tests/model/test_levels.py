@@ -13,14 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from ortools.sat.python import cp_model
 
 from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import floor, levels
+from solver_sched.model import ledger as one_model
 from solver_sched.model import search as one_level
 from solver_sched.model.effort import Effort, LevelResult, Solution
+from solver_sched.model.engine import engine
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.levels import evaluate, solve
 from solver_sched.model.linear import Terms
@@ -33,6 +36,7 @@ from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 from tests.story import Case, cases, shortfalls
 from tests.strategies import random_snapshot, snapshots
+from tests.test_properties import POLICIES as SHARED
 
 EFFORT = Effort(seconds=6.0, gap=0.0)
 POLICIES = [load_policy(name) for name in ("default", "kube-batch", "volcano", "packing")]
@@ -326,3 +330,28 @@ def test_levels_cut_short_by_the_clock_say_so() -> None:
     unsettled = [level for level in solution.levels if level.value != level.bound]
     assert unsettled
     assert all(level.status.endswith("(wall limit)") for level in unsettled), unsettled
+
+
+@pytest.mark.parametrize("seed", [503, 883, 913, 1187])
+def test_the_two_largest_of_three_deficits_are_soon_proven(seed: int) -> None:
+    # With a free variable between the deficits and their sum each of these takes 0.4 and more.
+    problem, rules = problem_of(random_snapshot(Random(seed)), SHARED[seed % len(SHARED)])
+    solution = solve(problem, rules, Effort(2.0, 0.0, walled=False), greedy=greedy_plan(problem, rules))
+    assert any(level.name.startswith("in-share.deficit[2]") for level in solution.levels)
+    assert all(level.value == level.bound for level in solution.levels if level.name not in BEST_EFFORT)
+    assert sum(level.effort for level in solution.levels) < 0.1
+
+
+@pytest.mark.parametrize("few", [0, 10])
+@given(parts=st.lists(st.integers(0, 1000), min_size=1, max_size=6))
+def test_the_largest_deficits_are_summed(few: int, parts: list[int]) -> None:
+    for k in range(1, len(parts) + 1):
+        ledger = Ledger(*problem_of(random_snapshot(Random(1))))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(one_model, "FEW_QUEUES", few)
+            deficits = [ledger.model.new_int_var(part, part, "") for part in parts]
+            largest = ledger.largest_sum(deficits, k)
+        ledger.model.minimize(largest.linear())
+        solver = engine()
+        assert solver.solve(ledger.model) == cp_model.OPTIMAL
+        assert solver.value(largest.linear()) == sum(sorted(parts)[-k:])
