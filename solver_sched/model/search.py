@@ -65,7 +65,7 @@ class Stage(Enum):
     """
 
     GUIDED = 3.0
-    DIRECT = 0.1
+    DIRECT = 0.03
     PRESOLVED = 0.25
     MIP = 1.0
     LAST = 60.0
@@ -161,7 +161,7 @@ class Search:
             walled |= late
             if self.clock.over():
                 break
-            if not filled and (late or stages[0] is not Stage.DIRECT):
+            if not filled and (late or stages[0] not in (Stage.DIRECT, Stage.PRESOLVED)):
                 filled = True
                 if self._fill(rank):
                     best = self.value(objective)
@@ -214,8 +214,11 @@ class Search:
         if objective.variables and self.incumbent is not None:
             slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
             self._locks[name] = len(self.model.proto.constraints)
-            # the slack must not cost more than all below can bring: a plan under the baseline is of no use
-            lock = best - slack if least is None or self.ahead else max(best - slack, min(best, least))
+            # of a unit the levels below get what the level has not used itself
+            lock = min(best, bound - slack) if unit else best - slack
+            if least is not None and not self.ahead:
+                # nor must it cost more than all below can bring: a plan under the baseline is of no use
+                lock = max(lock, min(best, least))
             self.ahead |= least is not None and best > least
             self.lock(objective, lock)
             if proof is not None and self.reduced is not None:
