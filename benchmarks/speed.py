@@ -6,7 +6,7 @@ openb         the Alibaba openb trace, all pods pending, whole GPUs: `plan -o js
               a whole process (reading, planning, printing). Beside it: the same with `--solver greedy`.
 generated     `simulate.generate` with 5,000 nodes, 2,000 gangs (20,000 pods), quantised, seed 1: one cycle in a warm
               process, from the parsed snapshot to the verified plan. Beside it: the greedy stage of the same cycle.
-seeds         the same with seeds 2 to 8, one cycle each: all proven within the budget of a cycle, 5 s.
+seeds         the same with seeds 2 to 8, one cycle each; the slowest counts. Its limit is the budget of a cycle.
 evict, evict-large
               `simulate.generate` with load "victims", every GPU in use: 1,000 nodes, 8,000 running pods that may be
               evicted; 5,000 nodes, 20,000 of them; 300 pending gangs. One cycle with preempt and reclaim in a warm
@@ -215,9 +215,8 @@ def seeds(folder: Path, nodes: int, gangs: int) -> Result:
         notes.append(f"{seed}: {seconds[-1]:.2f} s")
         units = {level.name: level.unit for level in report.levels}
         failed += [f"seed {seed}: {text}" for text in open_levels(report.as_dict(), units)]
-    if max(seconds) >= LONGEST:
-        failed.append(f"{max(seconds):.2f} s, limit {LONGEST} s")
-    return Result("seeds", tuple(seconds), "its greedy stage", tuple(greedy), LONGEST, ", ".join(notes), tuple(failed))
+    slowest, its_greedy = max(zip(seconds, greedy, strict=True))
+    return Result("seeds", (slowest,), "its greedy stage", (its_greedy,), LONGEST, ", ".join(notes), tuple(failed))
 
 
 def evicting(name: str, nodes: int, running: int, limit: float, *, claims: bool = True) -> Result:

@@ -31,7 +31,7 @@ from solver_sched.policy import Policy
 from solver_sched.problem.arrays import EMPTY_PLAN, Index, Plan, Problem
 from solver_sched.problem.census import Census
 from solver_sched.problem.reservations import Reservation, by_hand
-from solver_sched.reserve import reservations
+from solver_sched.reserve import reservations, respected
 from solver_sched.snapshot import Snapshot
 from solver_sched.verify import violations
 
@@ -127,10 +127,10 @@ def _cycle(
     clock.lap("encode")
     baseline = greedy_plan(problem, rules)
     found = reservations(census, problem, index, rules, baseline, policy.solve.reserve)
-    if found:
-        reserved += found
+    reserved += found
+    if found and (solving or policy.evicts or not respected(census, problem, index, baseline, found)):
         problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=solving)
-        baseline = greedy_plan(problem, rules)
+        baseline, found = greedy_plan(problem, rules), ()
     without, baseline = baseline, evicting_plan(problem, rules, baseline)
     clock.lap("greedy")
     notes: list[str] = []
@@ -195,6 +195,8 @@ def _cycle(
             winner = "greedy"
     for chosen in dict.fromkeys((baseline, without, EMPTY_PLAN)) if winner == "greedy" else ():
         plan, broken = _verified(problem, rules, chosen)
+        if not broken and found and not respected(census, problem, index, plan, found):
+            plan, broken = chosen, tuple(violations(problem, rules, chosen))
         if not broken:
             break
         notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")

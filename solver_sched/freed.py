@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem
+from solver_sched.problem.arrays import NO_LIMIT, Ints, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.domain_rules import broken
 from solver_sched.rights import rights, takers
 
 
@@ -55,7 +56,20 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
             continue
         for row, fit, _ in taken:
             out[row] = fit
-    return out
+    return _by_themselves(problem, rules, plan, out)
+
+
+def _by_themselves(problem: Problem, rules: Rules, plan: Plan, bound: Ints) -> Ints:
+    """(P,) `bound` without the jobs that stand only beside, or evened out by, pods which still wait for room."""
+    leaning = [rule for rule in rules.domain_rules if isinstance(rule, Require | SpreadRule)]
+    shape, job = problem.set_shape[plan.pod_set], problem.set_job[plan.pod_set]
+    while leaning:
+        standing = replace(plan, count=bound).on_nodes(problem)
+        rule = next((rule for rule in leaning if any(broken([rule], standing))), None)
+        if rule is None:
+            break
+        bound = np.where(np.isin(job, job[(bound > 0) & np.isin(shape, rule.shapes)]), 0, bound)
+    return bound
 
 
 def served(problem: Problem, rules: Rules, plan: Plan) -> Ints:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
-from operator import add, itemgetter
+from functools import cached_property, lru_cache, partial, reduce
+from operator import add, itemgetter, mul, sub
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +51,16 @@ class NodeScore:
             w.binpack,
             tuple((place[r], shares[r]) for r in packed),
         )
+        self._terms, self._columns = terms, read
         self._score, self._read = _scorer(terms), itemgetter(*read)
+
+    def of_all(self, alloc: Ints, used: Ints) -> Ints:
+        """(M,) `of` of many nodes, (M, R) each."""
+        alloc, used = alloc[:, self._columns], used[:, self._columns]
+        if max(alloc.max(initial=0), used.max(initial=0) + max(self._terms.request)) < EXACT:
+            return _scores(self._terms, alloc, used)
+        pairs = zip(alloc.tolist(), used.tolist(), strict=True)
+        return np.array([self._score(tuple(a), tuple(u)) for a, u in pairs], np.int64)
 
     def of(self, alloc: Sequence[int], used: Sequence[int]) -> int:
         """`alloc`, `used` (R,) of the node, `used` without the pod."""
@@ -80,7 +89,7 @@ def _scorer(terms: _Terms) -> Callable[[tuple[int, ...], tuple[int, ...]], int]:
 
 
 def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
-    """Loop and not arrays: one node changes at a time."""
+    """Loop and not arrays: one node changes at a time. Sums from left to right, as in `_scores`."""
     request, total = terms.request, 0
     if terms.least or terms.most:
         least = most = 0
@@ -93,8 +102,9 @@ def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
     if terms.balanced:
         parts = [min(1.0, (used[r] + request[r]) / alloc[r]) for r in terms.even if alloc[r]]
         if parts:
-            mean = sum(parts) / len(parts)
-            deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+            mean = reduce(add, parts) / len(parts)
+            apart = [part - mean for part in parts]
+            deviation = math.sqrt(reduce(add, map(mul, apart, apart)) / len(parts))
             total += terms.balanced * int(100.0 - 100.0 * deviation)
     if terms.packed:
         full = sum(share * (100 * (used[r] + request[r]) // alloc[r]) for r, share in terms.packed if alloc[r])
@@ -102,8 +112,33 @@ def _score(terms: _Terms, alloc: tuple[int, ...], used: tuple[int, ...]) -> int:
     return total
 
 
-FEW = 16
-"""Nodes that are looked at one by one rather than as arrays."""
+def _scores(terms: _Terms, alloc: Ints, used: Ints) -> Ints:
+    """`_score` of every row, while all amounts are exact as doubles."""
+    total = np.zeros(len(alloc), np.int64)
+    there, size, after = alloc > 0, np.maximum(alloc, 1), used + terms.request
+    full = 100 * after // size * there
+    if terms.least:
+        left = np.maximum(0, (100 * alloc - 100 * after) // size) * there
+        total += terms.least * (left[:, terms.basic].sum(axis=1) // len(terms.basic))
+    if terms.most:
+        total += terms.most * (np.minimum(100, full)[:, terms.basic].sum(axis=1) // len(terms.basic))
+    if terms.balanced:
+        parts = np.where(there, np.minimum(1.0, after / size), 0.0).T[list(terms.even)]
+        kinds = there.T[list(terms.even)]
+        count = np.maximum(1, kinds.sum(axis=0))
+        apart = (parts - reduce(add, parts) / count) * kinds
+        deviation = np.sqrt(reduce(add, apart * apart) / count)
+        total += terms.balanced * (100.0 - 100.0 * deviation).astype(np.int64) * kinds.any(axis=0)
+    if terms.packed:
+        shares = np.array([share for _, share in terms.packed], np.int64)
+        total += terms.binpack * (full[:, [r for r, _ in terms.packed]] @ shares) // shares.sum()
+    return total
+
+
+EXACT = 2**52
+"""Amounts below this, and their quotients, are the same as integers and as doubles; a hundred times as much fits 64
+bits.
+"""
 UNKNOWN = -1
 """State of a node that nobody has asked for."""
 NO_ROOM = -1
@@ -116,9 +151,9 @@ node.
 class Loads:
     """Free room per node and, per shape, the score of every node that would take one more pod.
 
-    Nodes of equal kind, size, load and room being freed are in one *state*; a state is scored once per shape, however
-    many nodes pass through it, and a shape's scores are renewed only for the nodes that changed since it was last asked
-    for.
+    A shape's scores are found for all nodes at once, and renewed only for those that changed since it was last asked
+    for. Of these, nodes of equal kind, size, load and room being freed are in one *state*, which is scored once per
+    shape, however many nodes pass through it.
     """
 
     def __init__(self, problem: Problem, rules: Rules) -> None:
@@ -204,7 +239,10 @@ class Loads:
     def take(self, node: int, amounts: Sequence[int]) -> None:
         """Room of a node that is used from now on; negative = is free."""
         if self.state[node] == UNKNOWN:
-            self._states_of(np.array([node]))
+            p = self.problem
+            alloc, free, freed = (of[node].tolist() for of in (p.node_alloc, p.node_free, p.node_releasing))
+            state = (int(p.node_kind[node]), tuple(alloc), tuple(map(sub, alloc, free)), tuple(freed))
+            self.state[node] = self._state_row(state)
         kind, alloc, used, freed = self._states[self.state[node]]
         after = tuple(map(add, used, amounts))
         self.state[node] = self._state_row((kind, alloc, after, freed))
@@ -241,24 +279,26 @@ class Loads:
         seen, score = self._view.get(shape, (-1, np.zeros(0, np.int64)))
         if seen == len(self._log):
             return score
-        known, fresh = self._known[shape], self._log[seen:]
-        if seen >= 0 and len(fresh) <= FEW:
-            for node in fresh:
-                score[node] = self._of_state(known, shape, int(self.state[node]))
-        else:
-            if seen < 0:
-                # where there was no room at first there is none, unless something has changed there
-                asked = [r for r, _ in self._scorer(shape).asked]
-                fits = (self.problem.node_free[:, asked] >= self.problem.request[shape, asked]).all(axis=1)
-                fits &= ~self.rules.forbidden[shape, self.problem.node_kind]
-                fits[self._log] = True
-                score, nodes = np.full(len(self.state), NO_ROOM, np.int64), np.flatnonzero(fits)
-            else:
-                nodes = np.array(fresh, np.int64)
-            rows, inverse = np.unique(self._states_of(nodes), return_inverse=True)
-            values = [self._of_state(known, shape, row) for row in rows.tolist()]
-            score[nodes] = np.array(values, np.int64)[inverse.reshape(-1)]
+        if seen < 0:
+            score, seen = self._at_first(shape), 0
+        known = self._known[shape]
+        for node in set(self._log[seen:]):
+            score[node] = self._of_state(known, shape, int(self.state[node]))
         self._view[shape] = (len(self._log), score)
+        return score
+
+    def _at_first(self, shape: int) -> Ints:
+        """(N,) score per node as long as nothing has been placed."""
+        p, scorer = self.problem, self._scorer(shape)
+        asked = [r for r, _ in scorer.asked]
+        fits = (p.node_free[:, asked] >= p.request[shape, asked]).all(axis=1)
+        nodes = np.flatnonzero(fits & ~self.rules.forbidden[shape, p.node_kind])
+        alloc, free = p.node_alloc[nodes], p.node_free[nodes]
+        score = np.full(len(self.state), NO_ROOM, np.int64)
+        score[nodes] = np.maximum(0, np.array(scorer.static)[p.node_kind[nodes]] + scorer.of_all(alloc, alloc - free))
+        if self._waits:
+            idle = (free - p.node_releasing[nodes])[:, asked] >= p.request[shape, asked]
+            score[nodes] += IDLE * idle.all(axis=1)
         return score
 
     def _of_state(self, known: dict[int, int], shape: int, row: int) -> int:

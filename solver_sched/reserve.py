@@ -7,6 +7,7 @@ whatever ends in time, or fits beside it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -44,6 +45,32 @@ def reservations(
     return tuple(out)
 
 
+def respected(census: Census, problem: Problem, index: Index, plan: Plan, reserved: Sequence[Reservation]) -> bool:
+    """Whether a plan that was made without the reservations leaves the room that they keep (C17)."""
+    ends, rows = _ends(census, problem, index, plan), {name: n for n, name in enumerate(index.nodes)}
+    jobs = problem.set_job[plan.pod_set]
+    asked = plan.count[:, None] * problem.request[problem.set_shape[plan.pod_set]]
+    for one in reserved:
+        unbound = [j for j, key in enumerate(index.jobs) if key == one.job or key in one.ahead]
+        late = (ends > one.at) & ~np.isin(jobs, unbound)
+        for node, left in one.left.items() if late.any() else ():
+            there = asked[late & (plan.node == rows[node])].sum(axis=0)
+            if any(there[index.resources.index(name)] > amount for name, amount in left.items()):
+                return False
+    return True
+
+
+def _ends(census: Census, problem: Problem, index: Index, plan: Plan) -> Ints:
+    """When the last pod of each row of the plan ends, in seconds since the epoch."""
+    t = plan.pod_set
+    jobs = {index.jobs[j] for j in set(problem.set_job[t].tolist())}
+    placed = (bunch for bunch in census.bunches if bunch.job.key in jobs)
+    alike = {key: pod for bunch in placed for pod, keys in bunch.runs for key in keys}
+    pods = {i: {id(pod): pod for pod in (alike[key] for key in index.set_pods[i])} for i in set(t.tolist())}
+    lasts = {i: max(map(census.times.of, of_set.values())) for i, of_set in pods.items()}
+    return np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
+
+
 def _promised(problem: Problem, index: Index) -> frozenset[int]:
     """Jobs with a nominated pod."""
     of_set = ((t, any(key in index.nominated for key in keys)) for t, keys in enumerate(index.set_pods))
@@ -71,12 +98,8 @@ class _Calendar:
         wide = Wide(census.names, {name: r for r, name in enumerate(index.resources)})
         on_nodes, running = np.concatenate([bunch.places for bunch in bunches], axis=1)
         held = wide.of(census.vectors.all[running])
-        alike = {key: pod for bunch in census.bunches for pod, keys in bunch.runs for key in keys}
         t = plan.pod_set
-        pods = {i: {id(pod): pod for pod in (alike[key] for key in index.set_pods[i])} for i in set(t.tolist())}
-        lasts = {i: max(map(census.times.of, of_set.values())) for i, of_set in pods.items()}
-        starting = np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
-        self.end = np.concatenate([census.ends(), starting])
+        self.end = np.concatenate([census.ends(), _ends(census, problem, index, plan)])
         self.node = np.concatenate([on_nodes, plan.node])
         self.request = np.concatenate([held, plan.count[:, None] * problem.request[problem.set_shape[t]]])
         self.queue = np.concatenate([_queues_of(census, index), problem.job_queue[problem.set_job[t]]])
@@ -215,7 +238,6 @@ class _Calendar:
 def _queues_of(census: Census, index: Index) -> Ints:
     """Queue row of each pod that stands on a node, -1 = none; in the order of `Census.ends`."""
     row = {name: q for q, name in enumerate(index.queues)}
-    of_job = {member.name: row.get(member.queue, -1) for member in index.members}
-    names = (bunch.pods[0].group or bunch.pods[0].key if bunch.pods else "" for bunch in census.bunches)
-    queues = [*(of_job.get(name, -1) for name in names), -1]
-    return np.repeat(np.array(queues, np.int64), [len(bunch.at) for bunch in (*census.bunches, census.others)])
+    bunches = [*census.bunches, census.others]
+    queues = [row.get(bunch.job.queue, -1) if bunch.member is not None else -1 for bunch in bunches]
+    return np.repeat(np.array(queues, np.int64), [len(bunch.at) for bunch in bunches])

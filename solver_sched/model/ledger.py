@@ -19,7 +19,7 @@ from ortools.sat.python import cp_model
 from solver_sched.model.classes import JobClass, job_classes
 from solver_sched.model.effort import Clock
 from solver_sched.model.evictions import Evictions
-from solver_sched.model.linear import Terms, at_most, summed, upper, weighted
+from solver_sched.model.linear import Terms, at_most, summed, total, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Bools, Ints, Problem
 from solver_sched.rights import Rights
@@ -254,29 +254,33 @@ class Ledger:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def own_use(self, queue: int, resource: int, rank: int | None = None, *, growth: bool = True) -> Terms:
-        """Left side of C6: what counts as own of the queue, of all ranks or of `rank` and higher."""
+    def own_use(
+        self, queue: int, resource: int, rank: int | None = None, step: int = 1, *, growth: bool = True
+    ) -> Terms:
+        """Left side of C6: what counts as own of the queue, of all ranks or of `rank` and higher; in whole steps of
+        each pod and unit.
+        """
         p, out = self.problem, Terms()
         for u, var, at in self.kept:
             if p.unit_queue[u] == queue and (rank is None or at <= rank):
-                out.add(var, int(p.unit_request[u, resource]))
+                out.add(var, int(p.unit_request[u, resource]) // step)
         for cls, terms in self._of_queue.get(queue, ()):
             if rank is not None and cls.rank > rank:
                 continue
-            out.extend(terms.own.started, int(cls.held[resource]))
+            out.extend(terms.own.started, int(cls.held[resource]) // step)
             for i, s in enumerate(cls.shape.tolist()):
-                amount = int(p.request[s, resource])
+                amount = int(p.request[s, resource]) // step
                 out.extend(terms.own.minimum[i], amount)
                 if growth:
                     out.extend(terms.own.growth[i], amount)
         return out
 
-    def new_use(self, queue: int, resource: int) -> Terms:
-        """What new pods of the queue take."""
+    def new_use(self, queue: int, resource: int, step: int = 1) -> Terms:
+        """What new pods of the queue take, in whole steps of each pod."""
         out = Terms()
         for cls, terms in self._of_queue.get(queue, ()):
             for i, s in enumerate(cls.shape.tolist()):
-                amount = int(self.problem.request[s, resource])
+                amount = int(self.problem.request[s, resource]) // step
                 out.extend(terms.whole.minimum[i], amount)
                 out.extend(terms.whole.growth[i], amount)
         return out
@@ -437,7 +441,7 @@ class Ledger:
                     int(p.unit_request[u, r]) * n for u, n, at in self._running if p.unit_queue[u] == q and at <= rank
                 )
                 short = Terms.const(SCALE * min(deserved, (running + asked) // step))
-                short.extend(self.own_use(q, r, rank, growth=self.evictions is None).in_steps(step), -SCALE)
+                short.extend(self.own_use(q, r, rank, step, growth=self.evictions is None), -SCALE)
                 rows.append((deserved, short))
                 units.append(SCALE * (smallest // step) // deserved)
             if rows:
@@ -464,26 +468,23 @@ class Ledger:
         return out
 
     def largest_sum(self, parts: list[cp_model.IntVar], k: int) -> Terms:
-        """The sum of the k largest of `parts`: k t + sum of max(0, part - t), t free (Ogryczak and Tamir 2003)."""
+        """The sum of the k largest of `parts`, 0 to SCALE each: of all their sum, of few the largest over all choices
+        of k, else k t + sum of max(0, part - t), t free (Ogryczak and Tamir 2003).
+        """
         terms = [Terms.of(part) for part in parts]
         if k == len(parts):
             return summed(terms)
-        most = max(upper(part) for part in parts)
-        if k == 2 and len(parts) <= FEW_QUEUES:
-            pair = self.int_var(2 * most)
-            for one, other in combinations(parts, 2):
-                self.model.add(pair >= one + other)
-            self.derived.append((pair, lambda value: sum(sorted(value(part) for part in terms)[-2:])))
-            return Terms.of(pair)
-        t = self.int_var(most)
-        self.derived.append((t, lambda value: sorted((value(part) for part in terms), reverse=True)[k - 1]))
+        if k == 1 or (k == 2 and len(parts) <= FEW_QUEUES):
+            top = self.int_var(k * SCALE)
+            for some in combinations(parts, k):
+                self.model.add(top >= total(some))
+            self.derived.append((top, lambda value: sum(sorted(map(value, terms))[-k:])))
+            return Terms.of(top)
+        t = self.int_var(SCALE)
+        self.derived.append((t, lambda value: sorted(map(value, terms))[-k]))
         out, level = Terms.of(t, k), Terms.of(t)
-        if k == 1:
-            for part in parts:
-                self.model.add(t >= part)
-            return out
         for part, whole in zip(parts, terms, strict=True):
-            above = self.int_var(most)
+            above = self.int_var(SCALE)
             self.model.add(above >= part - t)
             self.derived.append((above, lambda value, whole=whole: max(0, value(whole) - value(level))))  # type: ignore[misc]
             out.add(above, 1)
@@ -519,7 +520,7 @@ class Ledger:
                 step, deserved = self._steps(q, r)
                 if deserved > 0:
                     use = Terms.const(SCALE * (int(self.problem.queue_used[q, r]) // step))
-                    use.extend(self.new_use(q, r).in_steps(step), SCALE)
+                    use.extend(self.new_use(q, r, step), SCALE)
                     if self.evictions is not None:
                         use.extend(self.evictions.freed(q, r, step=step), -SCALE)
                     # a queue that could hold a thousand times its share is past balancing, and past 64 bits

@@ -339,10 +339,13 @@ def _bounded_by_all(level: LevelResult, most: int) -> LevelResult:
 
 
 def _at_least_as_open(levels: Sequence[LevelResult], freeing: Sequence[LevelResult]) -> tuple[LevelResult, ...]:
-    """Levels without evictions, where evictions were looked for and none was found: what may still be is open. A level
-    that is proven there may have a larger value, for its growth comes last; who evicts for it is proven to be nobody.
+    """Levels without evictions, where evictions were looked for and none was found: unless it is proven that nobody
+    goes, what these might reach is open. Growth comes there after it is known who goes, and has no say.
     """
-    bounds = {level.name: level.bound for level in freeing if "start" in level.name and level.bound != level.value}
+    deciding = [level for level in freeing if "grow" not in level.name and level.name not in BEST_EFFORT]
+    if all(level.bound == level.value for level in deciding):
+        return tuple(levels)
+    bounds = {level.name: level.bound for level in deciding if "start" in level.name}
     out = []
     for level in levels:
         bound = bounds.get(level.name)
@@ -439,7 +442,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     ledger = search.ledger
     ranks, names = _ranks(ledger), ledger.rules.rank_names
     last = ranks[-1] if ranks else -1
-    steered = search.floor is not None and not _enabling(ledger)
+    steered = search.floor is not None and not _enabling(ledger.rules)
     search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
     first = [d for d in ranks if ledger.owned and d < ledger.rules.first_claims]
     for d in first:
@@ -468,11 +471,11 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     yield from _preferences(search)
 
 
-def _enabling(ledger: Ledger) -> bool:
+def _enabling(rules: Rules) -> bool:
     """Whether affinity or spread may let a pod stand because another does: then what a level does not count may serve
     it.
     """
-    return any(isinstance(rule, Require | SpreadRule) for rule in ledger.rules.domain_rules)
+    return any(isinstance(rule, Require | SpreadRule) for rule in rules.domain_rules)
 
 
 def _evicting_levels(search: Search) -> Iterator[LevelResult]:
@@ -486,9 +489,9 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     keeping = evictions.ranks()
     ranks = sorted({*starting, *keeping})
     search.levels_left = max(1, len(ranks) * (3 if ledger.owned else 2) + len(starting))
-    # of a given plan the growth is given
-    last = search.floor is not None and not _enabling(ledger)
-    if last:
+    # of a given plan the growth is given; where a start may lean on growth, it has to be there first
+    closed = search.floor is not None and not _enabling(ledger.rules)
+    if closed:
         ledger.close_growth()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
@@ -521,7 +524,7 @@ def _evicting_levels(search: Search) -> Iterator[LevelResult]:
     if evictions.rights.moves.any():
         yield search.maximise("disruption.moves", evictions.moves(one))
         yield search.maximise("disruption.moved-time", evictions.moves(ledger.problem.victims.minutes))
-    if last:
+    if closed:
         if search.reduced is not None:
             search.reduced.undo()  # with growth more pods of a shape may stand in a class than without
         ledger.open_growth()

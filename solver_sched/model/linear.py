@@ -70,14 +70,6 @@ class Terms:
             out.add(by_index[index], coefficient)
         return out
 
-    def in_steps(self, step: int) -> Terms:
-        """The expression in whole steps; exact while the step divides its coefficients, else each is rounded down."""
-        out = Terms()
-        out.variables = self.variables
-        out.coefficients = [c // step for c in self.coefficients]
-        out.constant = self.constant // step
-        return out
-
     def linear(self) -> cp_model.LinearExpr:
         return weighted(self.variables, self.coefficients) + self.constant
 

@@ -46,6 +46,8 @@ SMALL_CLASSES = 500
 """Job classes up to which a level is locked at its exact value. Beyond, at its value less the gap: one exact sum of
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
+SHORT = 0.03
+"""What the first attempt gets in a large model: most levels close in that, the others after presolve only."""
 BEST_EFFORT, GLANCE = 0.1, 0.02
 """Part of the budget left that a best-effort level may use; deterministic seconds of it in a large model, which gains
 little by more: at 5,000 nodes and 2,000 gangs `order` went from 10,673 to 10,674 with three times as much.
@@ -65,7 +67,7 @@ class Stage(Enum):
     """
 
     GUIDED = 3.0
-    DIRECT = 0.03
+    DIRECT = 0.1
     PRESOLVED = 0.25
     MIP = 1.0
     LAST = 60.0
@@ -161,7 +163,9 @@ class Search:
             walled |= late
             if self.clock.over():
                 break
-            if not filled and (late or stages[0] not in (Stage.DIRECT, Stage.PRESOLVED)):
+            done = effort >= allowance or rounds > CUT_ROUNDS
+            # by hand when CP-SAT has done what it can: placing again what it has found takes as long as an attempt
+            if not filled and (late or done or stages[0] in (Stage.MIP, Stage.LAST)):
                 filled = True
                 if self._fill(rank):
                     best = self.value(objective)
@@ -170,11 +174,12 @@ class Search:
                 if self.guided is None:  # a large relaxation takes too long for every level left
                     bound = min(bound, mip.relaxed_bound(self.model, objective, self.clock.left))
                 break
-            if effort >= allowance or rounds > CUT_ROUNDS:
+            if done:
                 break
             stage = stages[0]
             glance = best_effort and not self.small
-            outcome = self._solve(objective, min(allowance - effort, stage.value), unit, stage, glance=glance)
+            longest = SHORT if stage is Stage.DIRECT and not self.small else stage.value
+            outcome = self._solve(objective, min(allowance - effort, longest), unit, stage, glance=glance)
             effort += outcome.effort
             walled |= outcome.walled
             if outcome.bound is not None:

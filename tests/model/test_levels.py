@@ -227,6 +227,20 @@ def test_bounds_of_two_searches_hold_until_their_values_part() -> None:
     assert both == [(6, "FEASIBLE"), (8, "OPTIMAL"), (4, "FEASIBLE")]
 
 
+def test_a_search_for_evictions_that_was_cut_opens_the_levels_without() -> None:
+    # With evictions start>=5 might come to 65, without it is 87: there start>=10 is 13 and might come to 58, so who goes
+    # is not known. Cut before a level that no start tells of, the starts that are proven are open as well.
+    without = [LevelResult("start>=10", 13, 13, "OPTIMAL"), LevelResult("start>=5", 87, 87, "OPTIMAL")]
+    first = LevelResult("start>=10", 58, 58, "OPTIMAL")
+    cut = [first, LevelResult("start>=5", 58, 65, "FEASIBLE")]
+    assert [level.bound for level in levels._at_least_as_open(without, cut)] == [58, 87]
+    short = [LevelResult("in-share.deficit[1]>=10", -500, 0, "FEASIBLE"), first]
+    assert [level.bound for level in levels._at_least_as_open(without, short)] == [58, 87]
+    # Proven but for growth, which comes after who goes is known: nobody does
+    grown = [first, LevelResult("start>=5", 58, 58, "OPTIMAL"), LevelResult("grow>=5", 1, 2, "FEASIBLE")]
+    assert [level.bound for level in levels._at_least_as_open(without, grown)] == [13, 87]
+
+
 def test_evaluate_stops_at_the_first_level_that_differs() -> None:
     problem, rules = problem_of(cluster([4000], gang("high", 3000, 1, priority=10), gang("low", 4000, 1)))
     best = solve(problem, rules, EFFORT)
