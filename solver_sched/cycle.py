@@ -140,8 +140,8 @@ def _cycle(
         solution = Solution(EMPTY_PLAN, (LevelResult("disruption", 0, 0, "OPTIMAL"),))
     elif solving:
         seed = (policy.solve.seed if budget.seed is None else budget.seed) % SEEDS
-        # what comes after the solve takes about as long as what came before
-        after = min(clock.total, AFTER * budget.seconds)
+        # what comes after the solve takes up to one and a half times as long as what came before
+        after = min(1.5 * clock.total, AFTER * budget.seconds)
         seconds = max(LEAST, budget.seconds - clock.total - after) if budget.walled else budget.seconds
         effort = Effort(seconds, policy.solve.gap, seed, budget.walled)
         solution, failure = solve_apart(

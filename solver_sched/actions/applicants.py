@@ -95,11 +95,10 @@ class Facts:
         most = real_capability(self._problem, self._rules.demand.avail)
         elastic: dict[str, Counter[str]] = defaultdict(Counter)
         for bunch in self._bunches.values():
-            group = bunch.job.group
-            if group is not None and bunch.asked.held:
-                minimum = group.min_resources or {}
-                for name, amount in bunch.asked.held.items():
-                    elastic[group.queue][name] += max(0, amount - minimum.get(name, 0))
+            if bunch.job.group is not None:
+                of_queue = elastic[bunch.job.group.queue]
+                for name, amount in bunch.elastic.items():
+                    of_queue[name] += amount
         return {
             name: QueueStand(
                 named(self._index, most[q]), named(self._index, self._problem.queue_used[q]), elastic[name]

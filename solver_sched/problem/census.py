@@ -176,6 +176,12 @@ class Bunch:
                     each[name] += count * amount
         return out
 
+    @cached_property
+    def elastic(self) -> Mapping[str, int]:
+        """What the pods that are placed hold beyond the group's `minResources`."""
+        minimum = (self.job.group.min_resources if self.job.group is not None else None) or {}
+        return {name: max(0, amount - minimum.get(name, 0)) for name, amount in self.asked.held.items()}
+
 
 def _state(pod: Pod) -> str:
     if pod.phase == "Succeeded":
@@ -344,7 +350,8 @@ class Census:
     def held(self) -> Mapping[str, tuple[str, str]]:
         """Jobs of which nothing may be decided on now, with (code, sentence)."""
         unread = {problem.object: problem for problem in self.snapshot.problems}
-        reasons = ((b.job.key, hold(b.job, self.snapshot, self.queues, unread)) for b in self.bunches)
+        parents = {queue.parent for queue in self.queues.values()}
+        reasons = ((b.job.key, hold(b.job, self.snapshot, self.queues, parents, unread)) for b in self.bunches)
         return {key: reason for key, reason in reasons if reason is not None}
 
     @cached_property

@@ -196,10 +196,14 @@ def age_limit(group: PodGroup | None) -> int:
 
 
 def hold(
-    job: Job, snapshot: Snapshot, queues: Mapping[str, Queue], unread: Mapping[str, InputProblem]
+    job: Job,
+    snapshot: Snapshot,
+    queues: Mapping[str, Queue],
+    parents: Container[str | None],
+    unread: Mapping[str, InputProblem],
 ) -> tuple[str, str] | None:
-    """Why nothing of the job may be decided on now, as (code, sentence), or None. `unread`: by object, what is wrong
-    with those that could not be read: they are missing here, but they do exist.
+    """Why nothing of the job may be decided on now, as (code, sentence), or None. `parents`: of the queues. `unread`:
+    by object, what is wrong with those that could not be read: they are missing here, but they do exist.
     """
     if job.group is None and not job.pending:
         return None
@@ -221,7 +225,7 @@ def hold(
         return "QueueMissing", f"queue {job.queue} does not exist"
     if queue.state not in ("", "Open"):
         return "QueueClosed", f"queue {job.queue} is {queue.state.lower()}"
-    if any(other.parent == job.queue for other in queues.values()):
+    if job.queue in parents:
         return "QueueInner", f"queue {job.queue} has child queues; only leaves start jobs"
     return None
 
