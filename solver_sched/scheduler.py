@@ -65,6 +65,7 @@ class Cache(Protocol):
     def changes(self) -> int: ...
     def wait_changed(self, since: int, seconds: float) -> bool: ...
     def next_end(self) -> float: ...
+    def last_word(self) -> float: ...
     def failed(self) -> Mapping[str, int]: ...
 
 
@@ -150,8 +151,9 @@ class Scheduler:
             self._serve(stop)
 
     def _let_arrive(self, stop: threading.Event) -> None:
-        """Where pods of ours were bound just now, whoever bound them may have died with other binds under way, whose
-        room looks free until they arrive: nothing is decided before. Only the first time: later a Lease had to expire.
+        """Where pods of ours were bound just now, or told that they wait, whoever did that may have died with binds
+        under way, whose room looks free until they arrive: nothing is decided before. Only the first time: later a
+        Lease had to expire.
         """
         begun, told = time.monotonic(), False
         while self.report is None and not stop.is_set() and self._term() and time.monotonic() - begun < TRANSIT_SECONDS:
@@ -159,11 +161,11 @@ class Scheduler:
                 snapshot = self._cache.snapshot(int(self._clock()))
             except Exception:  # noqa: BLE001  # a cycle meets the same, and goes on from there
                 return
-            if snapshot.now - _last_bound(snapshot) >= TRANSIT_SECONDS:
+            if snapshot.now - max(_last_bound(snapshot), self._cache.last_word()) >= TRANSIT_SECONDS:
                 return
             if not told:
                 told = True
-                _log.info("pods were bound just now: waiting for binds that may be under way")
+                _log.info("a scheduler was at work just now: waiting for binds of it that may be under way")
             self.beat = time.monotonic()
             stop.wait(0.2)
 

@@ -407,6 +407,30 @@ def test_binds_of_one_who_died_may_still_arrive(
     assert world.cycle() == ([] if arrives else [("bind", "a-1 n")])
 
 
+@pytest.mark.parametrize(("ago", "reason", "waits"), [(4, "Unschedulable", 6), (11, "", 0), (4, "SchedulingGated", 0)])
+def test_who_told_pods_that_they_wait_may_have_died_with_binds_under_way(
+    monkeypatch: pytest.MonkeyPatch, ago: int, reason: str, waits: int
+) -> None:
+    """4 s ago a scheduler that is gone told a-0 that it waits, and may have bound it since: for 6 s nothing is decided.
+    Of pods with gates the API server says so.
+    """
+    world, stop, passed, now = World(), threading.Event(), [0.0], 1_800_000_000
+    at = f"{datetime.fromtimestamp(now - ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "lastTransitionTime": at}
+    world.put(node("n", 2), *group("a", 1), pod("a-0", "a", conditions=[condition]))
+
+    def wait(seconds: float) -> bool:
+        passed[0] += seconds
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stop, "wait", wait)
+        patch.setattr(world.scheduler, "_clock", lambda: now + passed[0])
+        patch.setattr("solver_sched.scheduler.time.monotonic", lambda: passed[0])
+        world.scheduler._let_arrive(stop)
+    assert passed[0] == pytest.approx(waits, abs=0.3)
+
+
 def test_a_leader_without_a_cycle_is_stuck_and_a_standby_is_not() -> None:
     """A cycle may take 5 s: after 5 x (5 + 2) + 60 = 95 s without a sign of life a leader is stuck."""
     world = World()

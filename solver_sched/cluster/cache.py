@@ -6,6 +6,7 @@ did. It equals what `load_snapshot` makes of the same objects, with our own bind
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -61,6 +62,7 @@ class ClusterCache:
         self._ran: dict[str, str] = {}
         self._stale_shadows: set[str] = set()
         self._failed: dict[str, str] = {}
+        self._last_word = ""
         self._merged: dict[str, tuple[Any, ...]] = {}
         self._reader = Reader({}, self._queue_of)
         self._reader_size = 0
@@ -117,6 +119,8 @@ class ClusterCache:
                 self._failed[one.key] = group
             else:
                 self._failed.pop(one.key, None)
+            if one.told > self._last_word and pod is not None and pod.spec.scheduler_name in self.scheduler_names:
+                self._last_word = one.told  # written in one format, in which the order is that of time
         return table.put(one)
 
     def _drop(self, kind: Kind, table: Table[Any], key: str) -> bool:
@@ -241,6 +245,13 @@ class ClusterCache:
         """The revision of a pod as the watch showed it last, "" if it is not there."""
         with self._lock:
             return self._pods.versions.get(pod.key, "")
+
+    def last_word(self) -> float:
+        """When a scheduler last began to tell a pod of ours that it waits, in seconds since the epoch; -inf = never."""
+        try:
+            return wire.seconds(self._last_word) if self._last_word else -math.inf
+        except ValueError:
+            return -math.inf
 
     def failed(self) -> dict[str, int]:
         """Group -> its failed pods that still exist, those of other schedulers left out."""

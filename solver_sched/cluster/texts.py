@@ -20,7 +20,9 @@ from solver_sched.cluster.wire import controller
 
 
 class Text(Struct, gc=False):
-    """`text`: what is read here; `raw`: all of it, of groups, queues and what cannot be read; `pod`: decoded."""
+    """`text`: what is read here; `raw`: all of it, of groups, queues and what cannot be read; `pod`: decoded; `told`:
+    when a scheduler began to tell a pod without node that it waits, as written.
+    """
 
     key: str
     text: bytes
@@ -28,6 +30,7 @@ class Text(Struct, gc=False):
     uid: str = ""
     raw: bytes = b""
     pod: wire.Pod | None = None
+    told: str = ""
 
 
 class _Phase(wire.Wire):
@@ -77,11 +80,20 @@ def trimmed(kind: Kind, raw: bytes | Raw) -> Text:
     if meta.annotations:
         index = meta.annotations.get(JOB_INDEX)
         meta.annotations = kept_annotations(meta) | ({JOB_INDEX: index} if index is not None else {}) or None
-    pod = body if kind.kind == "Pod" else None
+    pod, told = body if kind.kind == "Pod" else None, ""
     if pod is not None and pod.status is not None:
+        told = "" if pod.spec.node_name else _told(pod.status)
         _trim_status(pod.status)
     whole = bytes(raw) if kind.kind in ("PodGroup", "Queue") else b""
-    return Text(key, msgspec.json.encode(body), version, uid, whole, pod)
+    return Text(key, msgspec.json.encode(body), version, uid, whole, pod, told)
+
+
+def _told(status: wire.PodStatus) -> str:
+    """Of a pod with gates it is the API server that says so (Kubernetes pkg/registry/core/pod/strategy.go)."""
+    for one in status.conditions or ():
+        if one.type == "PodScheduled" and one.status == "False" and one.reason != "SchedulingGated":
+            return one.last_transition_time or ""
+    return ""
 
 
 def _trim_status(status: wire.PodStatus) -> None:

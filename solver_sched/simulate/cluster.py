@@ -412,6 +412,10 @@ class EmbeddedCluster:
         """Nothing here is only assumed."""
         return float("inf")
 
+    def last_word(self) -> float:
+        """Nobody decided before."""
+        return float("-inf")
+
     def failed(self) -> Mapping[str, int]:
         """Failed pods are replaced at once."""
         return {}

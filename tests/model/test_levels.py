@@ -228,8 +228,8 @@ def test_bounds_of_two_searches_hold_until_their_values_part() -> None:
 
 
 def test_a_search_for_evictions_that_was_cut_opens_the_levels_without() -> None:
-    # With evictions start>=5 might come to 65, without it is 87: there start>=10 is 13 and might come to 58, so who goes
-    # is not known. Cut before a level that no start tells of, the starts that are proven are open as well.
+    # With evictions start>=5 might come to 65, without it is 87: there start>=10 is 13 and might come to 58, so who
+    # goes is not known. Cut before a level that no start tells of, the starts that are proven are open as well.
     without = [LevelResult("start>=10", 13, 13, "OPTIMAL"), LevelResult("start>=5", 87, 87, "OPTIMAL")]
     first = LevelResult("start>=10", 58, 58, "OPTIMAL")
     cut = [first, LevelResult("start>=5", 58, 65, "FEASIBLE")]
