@@ -57,9 +57,9 @@ def test_what_fits_exactly_breaks_nothing() -> None:
     ("given", "messages"),
     [
         # 3 x 2 cpu on a node of 4
-        (plan((0, 0, 3)), ["6000 cpu placed, 4000 free"]),
+        (plan((0, 0, 3)), ["6 cpu placed, 4 free"]),
         # the same in two rows
-        (plan((0, 0, 2), (0, 0, 1)), ["6000 cpu placed, 4000 free"]),
+        (plan((0, 0, 2), (0, 0, 1)), ["6 cpu placed, 4 free"]),
         # four of three pods
         (plan((0, 0, 2), (0, 1, 2)), ["4 pods placed of 3 pending"]),
         (plan((0, 0, 0)), ["a plan row places no pod"]),
@@ -185,7 +185,14 @@ def test_a_lower_gang_goes_whole_for_a_higher_one() -> None:
         (exchange([(0, 0, 2)], (1, 2, PREEMPT)), ["a plan row names no victims"]),
         (exchange([(0, 0, 2)], (0, 0, PREEMPT)), ["a plan row evicts no pod"]),
         (exchange([(0, 0, 2)], (0, 2, PREEMPT), (0, 1, PREEMPT)), ["3 pods go of the 2 that run"]),
-        (exchange([(0, 0, 2)], (0, 1, PREEMPT)), ["4000 cpu placed, 2000 free"]),
+        (
+            exchange([(0, 0, 2)], (0, 1, PREEMPT)),
+            [
+                "4 cpu placed, 2 free",
+                SPLIT,
+                "2 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
+            ],
+        ),
         (exchange([(0, 0, 1)], (0, 1, PREEMPT)), [SPLIT, "1 of at least 2 members would run"]),
         (exchange([], (0, 2, PREEMPT)), [NOBODY, UNCALLED]),
     ],
@@ -213,8 +220,8 @@ def test_whose_rule_it_is() -> None:
     assert said(*full(LOW, polite, KEPT, plugins="priority gang drf"), given) == [
         NOBODY,
         UNCALLED,
-        "4000 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
-        "4000 cpu started by jobs that must not preempt, 0 idle",
+        "4 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
+        "4 cpu started by jobs that must not preempt, 0 idle",
     ]
 
 
@@ -255,14 +262,14 @@ def test_reclaim_up_to_the_share_and_within_the_own() -> None:
     assert (
         said(problem, rules, exchange([(0, 0, 2)], *((s, 1, RECLAIM) for s in range(3))))
         == [
-            "6000 cpu reclaimed, 4000 to give",
+            "6 cpu reclaimed, 4 to give",
             "3 pods reclaimed, 4 to give",
         ][:1]
     )
     assert said(problem, rules, exchange([(0, 0, 2)], (0, 1, PREEMPT), (1, 1, PREEMPT))) == [
         "1 pods are preempted, and no job of their queue starts",
         "1 pods are preempted, and no job of their queue starts",
-        "4000 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
+        "4 cpu started on room that no queue gave for itself, 0 idle and 0 reclaimed",
     ]
     kept = (Queue("q", reclaimable=False), Queue("r"))
     closed = full(*many, pair, queues=kept)

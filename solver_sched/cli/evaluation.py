@@ -295,7 +295,8 @@ def _line(index: Index, found: Violation) -> str:
         )
         if row >= 0
     ]
-    return f"{found.plugin}: {', '.join(where)}: {found.message}" if where else str(found.message)
+    parts = [*([found.plugin] if found.plugin != "base" else []), *([", ".join(where)] if where else []), found.message]
+    return ": ".join(parts)
 
 
 def _renamed(row: dict[str, Any], bindings: Mapping[str, str], gone: Mapping[str, str]) -> dict[str, Any]:

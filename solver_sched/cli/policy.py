@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,9 @@ app = typer.Typer(help="Check, list and show policies.", no_args_is_help=True)
     epilog="Example: solver-sched policy check volcano-scheduler.conf",
 )
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A scheduler.conf or its ConfigMap.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A scheduler.conf or its ConfigMap; - = stdin.", show_default=False)
+    ],
     lenient: Lenient = False,
     output: OutputForm = Output.table,
 ) -> None:
@@ -33,10 +36,15 @@ def check(
     """
     from solver_sched.report.policies import check_blocks
 
-    if file not in shipped_policies():
-        Path(file).open("rb").close()  # no file is bad usage, a bad file is an answer
+    source = f"{sys.stdin.read()}\n" if file == "-" else file
+    if file != "-" and file not in shipped_policies():
+        try:
+            Path(file).open("rb").close()  # no file is bad usage, a bad file is an answer
+        except FileNotFoundError as wrong:
+            wrong.strerror = f"no such file, and no shipped policy (known: {', '.join(shipped_policies())})"
+            raise
     try:
-        policy = load_policy(file, lenient=lenient)
+        policy = load_policy(source, lenient=lenient)
     except PolicyError as error:
         if output in (Output.json, Output.yaml):
             answer(

@@ -109,12 +109,15 @@ _LONGEST = 400
 
 
 class _Object(NamedTuple):
-    """One object's JSON text. `hold`: why a pod must wait, found while workloads were expanded."""
+    """One object's JSON text. `hold`: why a pod must wait, found while workloads were expanded. `made_by`: kind and
+    name of the workload that the pod was made for here.
+    """
 
     source: str
     raw: Raw | bytes
     version: str
     hold: str = ""
+    made_by: str = ""
 
 
 class _Load:
@@ -299,8 +302,10 @@ class _Load:
                 rest[kind].append(original)
             else:
                 owners = [(kind, *_place(body)), *_owners(body)]
-                source = next((sources[owner] for owner in owners if owner in sources), "")
-                rest[kind].append(_Object(source, msgspec.json.encode(body), version))
+                owner = next((owner for owner in owners if owner in sources), ("", "", ""))
+                made_by = f"{owner[0]} {owner[1]}/{owner[2]}" if kind == "Pod" and owner[0] != kind else ""
+                raw = msgspec.json.encode(body)
+                rest[kind].append(_Object(sources.get(owner, ""), raw, version, made_by=made_by.strip(" /")))
         self.by_kind = rest
         for problem in problems:
             kind, _, place = problem.object.partition(" ")
@@ -409,7 +414,10 @@ class _Load:
             try:
                 value = read(one)
             except InputError as wrong:
-                self._problem(one.source, wrong.message, _called(kind, one.raw), wrong.field)
+                if one.made_by:  # a mistake in a template is one, however many pods are made of it
+                    self._problem(one.source, wrong.message, one.made_by, f"template.{wrong.field}")
+                else:
+                    self._problem(one.source, wrong.message, _called(kind, one.raw), wrong.field)
                 continue
             if value is None:
                 self.ignored["finished pods"] += 1

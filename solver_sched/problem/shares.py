@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver_sched import quantity
 from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.vectors import alike
 
@@ -151,11 +152,13 @@ def ceiling_excess(problem: Problem, plan: Plan) -> Iterator[tuple[int, str]]:
         have = int(problem.queue_used[q, r] + new[q, r])
         if have > problem.queue_capability[q, r]:
             name = problem.resources[r]
-            yield int(q), f"{have} {name} in use, capability {problem.queue_capability[q, r]}"
+            most = quantity.format(name, int(problem.queue_capability[q, r]))
+            yield int(q), f"{quantity.format(name, have)} {name} in use, capability {most}"
     before = np.maximum(problem.queue_used, problem.queue_guarantee).sum(axis=0)
     after = np.maximum(problem.queue_used + new, problem.queue_guarantee).sum(axis=0)
     limit = np.maximum(problem.total - problem.foreign, before)
     guaranteed = problem.queue_guarantee.sum(axis=0) > 0
     for r in np.flatnonzero((after > limit) & (new.sum(axis=0) > 0) & guaranteed):
         name = problem.resources[r]
-        yield int(new[:, r].argmax()), f"{after[r]} {name} used or guaranteed, {limit[r]} there are"
+        asked, there = quantity.format(name, int(after[r])), quantity.format(name, int(limit[r]))
+        yield int(new[:, r].argmax()), f"{asked} {name} used or guaranteed, {there} there are"

@@ -61,7 +61,9 @@ def explain_blocks(plan: Mapping[str, Any], name: str) -> list[Block]:
         blocks += [
             Note(
                 f"{there} of the {group['minMember']} pods that its minimum asks are there, and none is pending: "
-                "the rest is yet to be made, is ending, or is of a scheduler not decided on (--scheduler-name)",
+                "the rest is yet to be made, is ending, "
+                + ("could not be read (below), " if _beside(plan, name) else "")
+                + "or is of a scheduler not decided on (--scheduler-name)",
                 "warning",
             )
         ]

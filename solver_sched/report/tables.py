@@ -273,7 +273,9 @@ def _gap(level: Mapping[str, Any]) -> float | None:
 
 
 def percent(fraction: float) -> str:
-    """Never `0 %` unless it is nothing: an open level must not look closed."""
+    """Never `0 %` unless it is nothing: an open level must not look closed. Of a bound near 0 a share says nothing."""
+    if fraction > 1:
+        return "> 100 %"
     return "0 %" if fraction == 0 else f"{max(fraction * 100, 0.0001):.4f} %"
 
 

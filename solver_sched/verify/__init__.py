@@ -12,17 +12,15 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, Plan, Problem
 from solver_sched.verify.evictions import eviction_faults, unknown_victims
 from solver_sched.verify.moves import move_faults, unknown_moves
-from solver_sched.verify.places import place_faults
+from solver_sched.verify.places import place_faults, unknown_places
 
 
 def violations(problem: Problem, rules: Rules, plan: Plan) -> list[Violation]:
     """Every broken rule, base rules first; empty = the plan may be executed."""
-    out = [*unknown_victims(problem, plan), *unknown_moves(problem, rules, plan)]
+    out = [*unknown_victims(problem, plan), *unknown_moves(problem, rules, plan), *unknown_places(problem, plan)]
     if out:
         return out
     out += [*place_faults(problem.after(plan), rules, plan), *move_faults(problem, rules, plan)]
-    if out:
-        return out
     if len(plan.victim):
         out += eviction_faults(problem, rules, plan)
         without = replace(plan, victim=EMPTY_PLAN.victim, out=EMPTY_PLAN.out, cause=EMPTY_PLAN.cause)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver_sched import quantity
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
@@ -172,7 +173,8 @@ class _Judge:
             room = np.where(self.rules.contended, p.queue_used[q] - own, p.queue_used[q])
             room = np.minimum(room, p.queue_used[q] - np.minimum(p.queue_used[q], p.queue_guarantee[q]))
             for r in np.flatnonzero(gone > np.maximum(0, room)).tolist():
-                yield self._fault(f"{gone[r]} {p.resources[r]} reclaimed, {max(0, room[r])} to give", queue=q)
+                name, most = p.resources[r], quantity.format(p.resources[r], max(0, int(room[r])))
+                yield self._fault(f"{quantity.format(name, int(gone[r]))} {name} reclaimed, {most} to give", queue=q)
 
     def _inside(self, q: int, deserved: Ints) -> Ints:
         """(R,) what the running units that fit the queue's share hold, one after the other."""
@@ -227,12 +229,15 @@ class _Judge:
             polite += politely
         for r in np.flatnonzero(need > idle + lent).tolist():
             name = p.resources[r]
+            asked, there, given = (quantity.format(name, int(amounts[r])) for amounts in (need, idle, lent))
             yield self._fault(
-                f"{need[r]} {name} started on room that no queue gave for itself{whose}, "
-                f"{idle[r]} idle and {lent[r]} reclaimed"
+                f"{asked} {name} started on room that no queue gave for itself{whose}, "
+                f"{there} idle and {given} reclaimed"
             )
         for r in np.flatnonzero(polite > idle).tolist():
-            yield self._fault(f"{polite[r]} {p.resources[r]} started by jobs that must not preempt, {idle[r]} idle")
+            name = p.resources[r]
+            asked, there = (quantity.format(name, int(amounts[r])) for amounts in (polite, idle))
+            yield self._fault(f"{asked} {name} started by jobs that must not preempt, {there} idle")
 
     def _least_minimum(self, j: int) -> Ints:
         """(R,) the least of each resource that what the job lacked can be made up of."""

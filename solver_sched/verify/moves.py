@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver_sched import quantity
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
@@ -71,5 +72,6 @@ def _places(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
     load = plan.on_nodes(problem).T @ problem.request + arriving
     room = np.maximum(problem.node_free + plan.freed(problem), 0)
     for n, r in np.argwhere((load > room) & (arriving > 0)).tolist():
-        message = f"{load[n, r]} {problem.resources[r]} placed or moved there, {room[n, r]} free"
+        name, free = problem.resources[r], quantity.format(problem.resources[r], int(room[n, r]))
+        message = f"{quantity.format(name, int(load[n, r]))} {name} placed or moved there, {free} free"
         yield Violation("base", message, node=n)

@@ -6,23 +6,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver_sched import quantity
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 
 
-def place_faults(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
-    """`problem`: with its victims gone."""
+def unknown_places(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Rows that name nothing there is."""
     if len(plan.count) == 0:
         return
     if (plan.count <= 0).any():
         yield Violation("base", "a plan row places no pod")
     if plan.pod_set.min() < 0 or plan.pod_set.max() >= len(problem.set_count):
         yield Violation("base", "a plan row names no pod set")
-        return
     if plan.node.min() < 0 or plan.node.max() >= len(problem.node_free):
         yield Violation("base", "a plan row names no node")
-        return
+
+
+def place_faults(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violation]:
+    """`problem`: with its victims gone."""
     placed = plan.placed(problem)
     for t in np.flatnonzero(placed > problem.set_count).tolist():
         message = f"{placed[t]} pods placed of {problem.set_count[t]} pending"
@@ -30,7 +33,8 @@ def place_faults(problem: Problem, rules: Rules, plan: Plan) -> Iterator[Violati
     on_nodes = plan.on_nodes(problem)
     load = on_nodes.T @ problem.request
     for n, r in np.argwhere((load > np.maximum(problem.node_free, 0)) & (load > 0)).tolist():
-        message = f"{load[n, r]} {problem.resources[r]} placed, {problem.node_free[n, r]} free"
+        name, free = problem.resources[r], int(problem.node_free[n, r])
+        message = f"{quantity.format(name, int(load[n, r]))} {name} placed, {quantity.format(name, free)} free"
         yield Violation("base", message, node=n)
     for s, n in np.argwhere(on_nodes > 0).tolist():
         best_effort = bool(problem.shape_best_effort[s])

@@ -124,7 +124,7 @@ def test_version() -> None:
         (["plan", "--wrong"], "No such option: --wrong (see solver-sched plan --help)"),
         (["explain"], "Missing argument 'NAMESPACE/PODGROUP' (see solver-sched explain --help)"),
         (["policy", "show", "nope"], "nope: no such file"),
-        (["policy", "check", "nope"], "nope: No such file or directory"),
+        (["policy", "check", "nope"], "nope: no such file, and no shipped policy (known: "),
         (["convert", "openb", "nope", "nope"], "nope: "),
         (["convert", "philly", "a", "b"], "Invalid value for 'trace': 'philly' is not one of 'openb'"),
     ],

@@ -91,7 +91,7 @@ def test_a_value_that_is_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) ->
     ("bindings", "broken"),
     [
         ({"a-0": "n1"}, "gang: group ns/a:"),  # 1 of at least 2
-        ({"a-0": "n1", "a-1": "n1"}, "base: node n1:"),  # 2 CPU where 1 is free
+        ({"a-0": "n1", "a-1": "n1"}, "node n1:"),  # 2 CPU where 1 is free
         ({"a-0": "n9", "a-1": "n2"}, "pod ns/a-0 is placed on n9, which is no node that can be used"),
         ({"x": "n1"}, "pod ns/x is placed, but is not in the snapshot"),
         ({"old-0": "n2"}, "pod ns/old-0 is placed, but is held, or not ours, or not pending"),
@@ -305,7 +305,7 @@ def test_half_a_gang_is_worth_what_none_of_it_is(monkeypatch: pytest.MonkeyPatch
 def test_levels_of_evictions_need_a_placement_that_fits() -> None:
     """low-1 goes from n2 and high is put onto n1, where low-0 stays: 2 CPU placed, none free."""
     found = foreign(["low-1"])
-    assert any(line.startswith("base: node n1:") for line in found["violations"])
+    assert any(line.startswith("node n1:") for line in found["violations"])
     assert found["levels"] == []
 
 

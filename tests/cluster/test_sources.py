@@ -375,10 +375,19 @@ def test_a_bad_workload_names_its_file(tmp_path: Path) -> None:
 def test_a_mistake_of_a_template_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(
-        json.dumps({**JOB, "spec": {"template": {"spec": pod("x", schedulerName="volcano", cpu="one")["spec"]}}})
+        json.dumps(
+            {
+                **JOB,
+                "spec": {
+                    "parallelism": 3,
+                    "template": {"spec": pod("x", schedulerName="volcano", cpu="one")["spec"]},
+                },
+            }
+        )
     )
+    # three pods, one mistake
     (line,) = lines(load_snapshot([path, node("n")]))
-    assert line.startswith(f"{path}: Pod default/j-0: spec.containers[0].resources.requests.cpu: 'one' is no")
+    assert line.startswith(f"{path}: Job default/j: template.spec.containers[0].resources.requests.cpu: 'one' is no")
 
 
 def test_a_workload_kind_of_a_foreign_group_is_counted() -> None:

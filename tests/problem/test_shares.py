@@ -216,7 +216,7 @@ def test_what_breaks_a_ceiling_is_said_with_numbers() -> None:
         return [message for _, message in ceiling_excess(problem, plan)]
 
     assert excess(0) == []
-    assert excess(0, 1) == ["4000 cpu in use, capability 3000"]
+    assert excess(0, 1) == ["4 cpu in use, capability 3"]
 
 
 def test_a_guarantee_is_kept_free_for_its_queue() -> None:
@@ -232,4 +232,4 @@ def test_a_guarantee_is_kept_free_for_its_queue() -> None:
         return [message for _, message in ceiling_excess(problem, plan)]
 
     assert excess("a") == excess("a", "c") == []
-    assert excess("a", "b") == ["5000 cpu used or guaranteed, 4000 there are"]
+    assert excess("a", "b") == ["5 cpu used or guaranteed, 4 there are"]
