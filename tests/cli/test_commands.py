@@ -284,6 +284,8 @@ def test_policy_check_answers_with_its_exit_code(tmp_path: Path) -> None:
     assert "action shuffle  not modelled; nothing is moved" in fine.stdout
     assert "plugin tdm      revocable nodes count as ordinary nodes" in fine.stdout
     assert len(wrong.stderr.splitlines()) == 2
+    piped = run("policy", "check", "-", stdin=good.read_text())
+    assert (piped.exit_code, piped.stdout) == (0, fine.stdout.replace(str(good), "-"))
     bad.write_text("actions: dance\ntiers:\n- plugins:\n  - name: drf\n    arguments: {no-such: 1}\n")
     assert run("policy", "check", str(bad)).stderr.splitlines()[1].startswith(f"solver-sched: warning: {bad}: tiers[0]")
     assert json.loads(run("policy", "check", str(bad), "-o", "json").stdout)["ok"] is False
