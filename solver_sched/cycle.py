@@ -23,6 +23,7 @@ from solver_sched.actions.evict import evicted
 from solver_sched.collector import paused
 from solver_sched.explain import Reason, explain
 from solver_sched.greedy import evicting_plan, greedy_plan, settle, spare, towards
+from solver_sched.leaning import leaning
 from solver_sched.model.effort import Effort, LevelResult, Progress, Solution, beats
 from solver_sched.model.process import solve_apart
 from solver_sched.plugins.plugin import Violation
@@ -105,8 +106,18 @@ def run_cycle(
     """Plan one cycle. `solver`: "optimal" or "greedy". `census`: of the snapshot, where there is one. `explained`:
     False leaves finding the reasons to the first who reads them. Never raises for what the cluster holds.
     """
+    begun, waits = time.perf_counter(), dict[str, NotAdmitted]()
+    census = Census(snapshot) if census is None else census
     with paused():
-        return _cycle(snapshot, policy, budget, solver, progress, census, explained=explained)
+        while True:
+            report = _cycle(snapshot, policy, budget, solver, progress, census, waits, explained=explained)
+            leans = leaning(census, report.problem, report.index, report.rules, report.plan)
+            if not leans:
+                return report
+            # whoever leans on pods that go is held, and the rest is decided again in the time that is left
+            waits |= {key: NotAdmitted(code, sentence, {"held": True}) for key, (code, sentence) in leans.items()}
+            if budget.walled:
+                budget = replace(budget, seconds=max(LEAST, budget.seconds - time.perf_counter() + begun))
 
 
 def _cycle(
@@ -115,15 +126,19 @@ def _cycle(
     budget: Budget,
     solver: str,
     progress: Progress | None,
-    census: Census | None,
+    census: Census,
+    waits: Mapping[str, NotAdmitted],
     *,
     explained: bool,
 ) -> CycleReport:
+    """`waits`: groups that are held, as those are that were not let in."""
     clock = _Clock()
-    census = Census(snapshot) if census is None else census
     solving = solver == "optimal"
     reserved = by_hand(snapshot)
     problem, index, rules, entries = open_cycle(snapshot, policy, (), reserved, census, classes=solving)
+    if waits:
+        entries = replace(entries, refused={**entries.refused, **waits})
+        problem, index, rules = posed(snapshot, policy, entries.refused, reserved, census, classes=solving)
     clock.lap("encode")
     baseline = greedy_plan(problem, rules)
     found = reservations(census, problem, index, rules, baseline, policy.solve.reserve)

@@ -27,6 +27,7 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
     idle = problem.node_free - problem.node_releasing - plan.arriving(problem)
     # what is idle under a ceiling is idle too: who needs a victim of its own queue to go waits for it
     quota = np.min([np.full_like(problem.queue_used, NO_LIMIT), *(c.room for c in rules.ceilings)], axis=0)
+    used = problem.queue_used.copy()
     blocked = {(s, n) for s, n, _ in problem.victims.blocks.tolist()}
     rows: dict[int, list[int]] = defaultdict(list)
     for row, t in enumerate(plan.pod_set.tolist()):
@@ -49,11 +50,14 @@ def bound_now(problem: Problem, rules: Rules, plan: Plan) -> Ints:
                 idle[n] -= fit * request
                 left -= fit * request
                 taken.append((row, fit, t))
-        if rules.need[j] and not _reaches(problem, rules, j, taken):
+        new = sum((fit * problem.request[problem.set_shape[t]] for _, fit, t in taken), np.zeros_like(left))
+        q = int(problem.job_queue[j])
+        if (rules.need[j] and not _reaches(problem, rules, j, taken)) or _promised_away(problem, rules, used, q, new):
             for row, fit, t in taken:
                 idle[plan.node[row]] += fit * problem.request[problem.set_shape[t]]
                 left += fit * problem.request[problem.set_shape[t]]
             continue
+        used[q] += new
         for row, fit, _ in taken:
             out[row] = fit
     return _by_themselves(problem, rules, plan, out)
@@ -146,3 +150,16 @@ def _reaches(problem: Problem, rules: Rules, job: int, taken: list[tuple[int, in
         sum(pods for _, pods, t in taken if problem.set_role[t] == o) >= rules.role_need[o]
         for o in np.flatnonzero(problem.role_job == job)
     )
+
+
+def _promised_away(problem: Problem, rules: Rules, used: Ints, q: int, new: Ints) -> bool:
+    """Whether `new` of queue `q` takes what is guaranteed to others while who makes room is still there (C8)."""
+    after = used.copy()
+    after[q] += new
+    for ceiling in rules.ceilings:
+        least = ceiling.guarantee
+        limit = np.maximum(problem.total - problem.foreign, np.maximum(problem.queue_used, least).sum(axis=0))
+        over = np.maximum(after, least).sum(axis=0) > limit
+        if (over & (new > 0) & (least.sum(axis=0) > 0)).any():
+            return True
+    return False

@@ -35,6 +35,7 @@ _TOP_KEY = re.compile(rb"^[^\s#-]", re.MULTILINE)
 _ALIAS = re.compile(rb"[:\-] +[*&]")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+]?[0-9]+)?")
+_SPACE = re.compile(r"\s*")
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -99,13 +100,17 @@ def _concatenated(data: bytes) -> list[Document | InputError] | None:
         try:
             _, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as wrong:
-            if len(found) < 2:
+            if not found or (len(found) < 2 and _MARKER.search(data)):
                 return None
             line = text.count("\n", 0, at) + 1
             found.append(InputError(f"not JSON after line {line}: {getattr(wrong, 'msg', 'nested too deep')}"))
             break
-        found.append(document(text[at:end].encode()))
-        at = end + len(text[end:]) - len(text[end:].lstrip())
+        try:
+            found.append(document(text[at:end].encode()))
+        except (msgspec.DecodeError, RecursionError) as wrong:  # Python takes NaN and half a surrogate pair for JSON
+            found.append(InputError(f"not JSON in line {text.count(chr(10), 0, at) + 1}: {wrong}"))
+        space = _SPACE.match(text, end)
+        at = space.end() if space is not None else end
     return found
 
 
@@ -197,16 +202,21 @@ class _Values:
         self._left = 10 * size + 100_000
 
     def of(self, node: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise _wrong("aliases expand to too many values", node)
         if isinstance(node, yaml.ScalarNode):
+            self._count(node)
             return _scalar(node)
         if isinstance(node, yaml.SequenceNode):
+            self._count(node)
             return [self.of(item) for item in node.value]
         return self._mapping(node)
 
+    def _count(self, node: Any) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _wrong("aliases expand to too many values", node)
+
     def _mapping(self, node: Any) -> dict[str, Any]:
+        self._count(node)
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for key, value in node.value:

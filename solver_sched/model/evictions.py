@@ -51,7 +51,8 @@ def opened(problem: Problem, rules: Rules, rights: Rights, *, whole: bool = Fals
         for s in np.unique(shapes).tolist():
             asked = problem.request[s] > 0
             allowed = ~rules.forbidden[s, problem.node_kind]
-            allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
+            if rules.policy.places(best_effort=bool(problem.shape_best_effort[s])):
+                allowed[v.blocks[v.blocks[:, 0] == s, 1]] = True
             out |= (room[:, asked] >= problem.request[s, asked]).all(axis=1) & allowed
         return out
 

@@ -109,7 +109,7 @@ class Placement:
                 if isinstance(rule, AtMostOne) and rule.per_node and s in rule.shapes:
                     per_node = np.minimum(per_node, 1)
             allowed = ~self.rules.forbidden[s, p.class_kind]
-            if self.evictions is not None:
+            if self.evictions is not None and self.rules.policy.places(best_effort=bool(p.shape_best_effort[s])):
                 there = p.node_class[p.victims.blocks[p.victims.blocks[:, 0] == s, 1]]
                 allowed[[c for c in there.tolist() if c in self.node_of]] = True
             out[s] = np.where(allowed, np.minimum(per_node * p.class_size, wanted[s]), 0)
@@ -160,7 +160,7 @@ class Placement:
         if not shapes and not self.absent[:, c].any():
             return
         p, going = self.problem, self.evictions.on_node(self.node_of[c])
-        for r in np.flatnonzero(~p.implied[c]).tolist():
+        for r in range(len(p.resources)):
             free, row, left_out = int(p.class_free[c, r]), Terms(), p.request[:, r] * self.absent[:, c]
             for s in shapes:
                 row.add(self.var[s, c], int(p.request[s, r]))
