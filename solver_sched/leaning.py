@@ -1,4 +1,4 @@
-"""Jobs that would stand only beside, or evened out by, pods that make room for them (formulation.md 8, C19).
+"""Jobs that would stand only beside, or evened out by, pods that make room for them (formulation.md 8).
 
 The rules of affinity and spread count running pods as staying. So the predicates are asked again of a plan, without
 the pods that go. A job that they then refuse is held for this cycle: else its supporters would go for nothing, come
