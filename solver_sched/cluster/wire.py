@@ -7,12 +7,13 @@ from pod to pod (resources, tolerations, affinity ...) stay `Raw` text, so that 
 
 from __future__ import annotations
 
+import re
 from calendar import timegm
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -491,8 +492,23 @@ def decoded(decoder: msgspec.json.Decoder[_T], raw: Raw | bytes) -> _T:
     try:
         return decoder.decode(raw)
     except msgspec.MsgspecError:
-        with within(""):
-            return decoder.decode(raw)
+        try:
+            with within(""):
+                return decoder.decode(raw)
+        except InputError as wrong:
+            if "[...]" in wrong.field and wrong.message.startswith("expected str"):
+                wrong.field = _keyed(raw, wrong.field)
+            raise
+
+
+def _keyed(raw: Raw | bytes, field: str) -> str:
+    """`field` with the first key that is no text in place of the `[...]` of msgspec."""
+    before, _, after = field.partition("[...]")
+    found: Any = msgspec.json.decode(raw)
+    for step in re.findall(r"[^.\[\]]+", before):
+        found = found[int(step)] if isinstance(found, list) else found.get(step) if isinstance(found, dict) else None
+    wrong = [key for key, value in found.items() if not isinstance(value, str)] if isinstance(found, dict) else []
+    return f"{before}[{wrong[0]}]{after}" if wrong else field
 
 
 def _joined(path: str, inner: str) -> str:
