@@ -283,9 +283,9 @@ def parameters(
     evictions = _evictions(facts, completed) if evicting else Evictions({}, {}, [], frozenset())
     if evicting:
         ranks = sorted({*rank.values(), *_holder_ranks(evictions.holders, rank.values())}, reverse=True)
-        unit_position = [_unit_position(u, evictions.holders, ranks, facts) for u in units]
-    else:
-        unit_position = [_first_of(_priority(tiny, tiny.jobs[u.job]), ranks) for u in units]
+    # what runs above a minimum counts below its priority in section 6 too: else it came back before whom it went for
+    holders = evictions.holders if evicting else _evictions(facts, frozenset()).holders
+    unit_position = [_unit_position(u, holders, ranks, facts) for u in units]
     room = _room(facts, evictions, unit_position)
 
     # One unit per resource: rows and ratios do not change when a resource is counted in its greatest common divisor.
@@ -561,7 +561,8 @@ def _first_of(priority: int, ranks: Sequence[Rank]) -> int:
 
 def _surplus_position(holder: Holder, ranks: Sequence[Rank]) -> int:
     if holder.surplus_below:
-        return ranks.index(Rank(False, holder.priority, -1)) + 1
+        below = Rank(False, holder.priority, -1)
+        return next((i for i, d in enumerate(ranks, 1) if not d.ahead and d <= below), len(ranks) + 1)
     return _first_of(holder.priority, ranks)
 
 

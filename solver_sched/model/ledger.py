@@ -197,8 +197,6 @@ class Ledger:
     def _running(self) -> list[tuple[int, int, int]]:
         """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
         v, rules, count = self.problem.victims, self.rules, self.problem.unit_count.copy()
-        if self.evictions is None:
-            return [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist())]
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
         out = [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n]
         for u, n, h in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True):
@@ -211,13 +209,14 @@ class Ledger:
         fits = (self.problem.unit_request <= self.rules.deserved[self.problem.unit_queue]) | ~self.rules.contended
         # a unit larger than its queue's share is never inside it
         rank = self.rules.unit_rank
-        count, apart = self.problem.unit_count.copy(), []
+        count, v = self.problem.unit_count.copy(), self.problem.victims
+        np.subtract.at(count, v.beyond_unit, v.beyond_count)
         if self.evictions is not None:
             apart = self.evictions.kept_units()
-            v = self.problem.victims
-            whole = v.unit_row >= 0
-            np.subtract.at(count, v.unit_row[whole], 1)
-            np.subtract.at(count, v.beyond_unit, v.beyond_count)
+            np.subtract.at(count, v.unit_row[v.unit_row >= 0], 1)
+        else:
+            beyond = zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True)
+            apart = [(u, self.int_var(n), int(self.rules.surplus_rank[h])) for u, n, h in beyond if fits[u].all()]
         rows = enumerate(count.tolist())
         return [(u, self.int_var(n), int(rank[u])) for u, n in rows if n and fits[u].all()] + apart
 
