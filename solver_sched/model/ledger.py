@@ -198,10 +198,16 @@ class Ledger:
         """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
         v, rules, count = self.problem.victims, self.rules, self.problem.unit_count.copy()
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
-        out = [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n]
-        for u, n, h in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True):
-            out.append((u, n, int(rules.surplus_rank[h])))
-        return out
+        return [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n] + self._beyond
+
+    @cached_property
+    def _beyond(self) -> list[tuple[int, int, int]]:
+        """The same of what runs above minimums."""
+        v, out = self.problem.victims, defaultdict[tuple[int, int], int](int)
+        ranks = self.rules.surplus_rank[v.beyond_holder].tolist()
+        for u, n, at in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), ranks, strict=True):
+            out[u, at] += n
+        return [(u, n, at) for (u, at), n in out.items()]
 
     def _kept_units(self) -> list[tuple[int, cp_model.IntVar, int]]:
         """k[u] for every row of running units (u, variable, rank)."""
@@ -215,8 +221,7 @@ class Ledger:
             apart = self.evictions.kept_units()
             np.subtract.at(count, v.unit_row[v.unit_row >= 0], 1)
         else:
-            beyond = zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), v.beyond_holder.tolist(), strict=True)
-            apart = [(u, self.int_var(n), int(self.rules.surplus_rank[h])) for u, n, h in beyond if fits[u].all()]
+            apart = [(u, self.int_var(n), at) for u, n, at in self._beyond if fits[u].all()]
         rows = enumerate(count.tolist())
         return [(u, self.int_var(n), int(rank[u])) for u, n in rows if n and fits[u].all()] + apart
 
