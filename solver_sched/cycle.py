@@ -106,18 +106,16 @@ def run_cycle(
     """Plan one cycle. `solver`: "optimal" or "greedy". `census`: of the snapshot, where there is one. `explained`:
     False leaves finding the reasons to the first who reads them. Never raises for what the cluster holds.
     """
-    begun, waits = time.perf_counter(), dict[str, NotAdmitted]()
-    census = Census(snapshot) if census is None else census
+    clock, waits = _Clock(), dict[str, NotAdmitted]()
     with paused():
+        census = Census(snapshot) if census is None else census
         while True:
-            report = _cycle(snapshot, policy, budget, solver, progress, census, waits, explained=explained)
+            report = _cycle(snapshot, policy, budget, solver, progress, census, waits, clock, explained=explained)
             leans = leaning(census, report.problem, report.index, report.rules, report.plan)
             if not leans:
                 return report
             # whoever leans on pods that go is held, and the rest is decided again in the time that is left
             waits |= {key: NotAdmitted(code, sentence, {"held": True}) for key, (code, sentence) in leans.items()}
-            if budget.walled:
-                budget = replace(budget, seconds=max(LEAST, budget.seconds - time.perf_counter() + begun))
 
 
 def _cycle(
@@ -128,11 +126,11 @@ def _cycle(
     progress: Progress | None,
     census: Census,
     waits: Mapping[str, NotAdmitted],
+    clock: _Clock,
     *,
     explained: bool,
 ) -> CycleReport:
-    """`waits`: groups that are held, as those are that were not let in."""
-    clock = _Clock()
+    """`waits`: groups that are held, as those are that were not let in. `clock`: of the cycle, since it began."""
     solving = solver == "optimal"
     reserved = by_hand(snapshot)
     problem, index, rules, entries = open_cycle(snapshot, policy, (), reserved, census, classes=solving)

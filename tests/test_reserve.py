@@ -147,6 +147,12 @@ def test_a_cycle_without_blocked_jobs_is_encoded_once(monkeypatch: pytest.Monkey
     assert calls == [0]
     run_cycle(cluster([node("n1", 4)], gang("r", 1, 2, 100, at="n1"), gang("g", 1, 4)), policy(1), HERE)
     assert calls == [0, 0, 1]
+    # greedy's plan is asked first whether it leaves n1 to `g` after 100 s: what ends in 50 s does, what never ends not
+    for runs, encoded, starts in ((50, [0], {"p"}), (0, [0, 1], set())):
+        calls.clear()
+        waiting = gang("g", 1, 4, created=1), gang("p", 1, 1, runs, created=2)
+        report = run_cycle(cluster([node("n1", 4)], gang("r", 1, 2, 100, at="n1"), *waiting), policy(1), HERE, "greedy")
+        assert (calls, started(report), promises(report)) == (encoded, starts, [("g", 100, ["n1"])])
 
 
 # -- cycle after cycle ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -380,22 +380,17 @@ def test_what_an_earlier_term_decided_ends_before_anything_is_decided(monkeypatc
     assert (terms, world.counts.cycles) == ([1, 1, 1, 2], 2)
 
 
-@pytest.mark.parametrize(("ago", "arrives", "waits"), [(4, True, 10), (4, False, 6), (11, False, 0)])
-def test_binds_of_one_who_died_may_still_arrive(
-    monkeypatch: pytest.MonkeyPatch, ago: int, arrives: bool, waits: int
-) -> None:
-    """a-0 was bound 4 s ago by a process that is gone. For 6 s more another bind of it may arrive; that of a-1 does
-    after 3 s, by one who died 10 s before at most: then 2 CPUs are no place for b-0. After 11 s nothing is under way.
+def waited(
+    world: World, now: int, monkeypatch: pytest.MonkeyPatch, look: Callable[[float], None] = lambda _: None
+) -> float:
+    """Seconds that the first decision waits, on a clock that stands at `now` and goes on while it waits. `look`: told
+    at every step how many have passed.
     """
-    world, stop, passed, now = World(), threading.Event(), [0.0], 1_800_000_000
-    at = f"{datetime.fromtimestamp(now - ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    world.put(node("n", 2), *group("a", 2), *group("b", 1))
-    world.put(pod("a-0", "a", on="n", startTime=at), pod("a-1", "a"), pod("b-0", "b"))
+    stop, passed = threading.Event(), [0.0]
 
     def wait(seconds: float) -> bool:
         passed[0] += seconds
-        if arrives and passed[0] >= 3:
-            world.put(pod("a-1", "a", nodeName="n"))
+        look(passed[0])
         return False
 
     with monkeypatch.context() as patch:
@@ -403,7 +398,26 @@ def test_binds_of_one_who_died_may_still_arrive(
         patch.setattr(world.scheduler, "_clock", lambda: now + passed[0])
         patch.setattr("solver_sched.scheduler.time.monotonic", lambda: passed[0])
         world.scheduler._let_arrive(stop)
-    assert passed[0] == pytest.approx(waits, abs=0.3)
+    return passed[0]
+
+
+@pytest.mark.parametrize(("ago", "arrives", "waits"), [(4, True, 10), (4, False, 6), (11, False, 0)])
+def test_binds_of_one_who_died_may_still_arrive(
+    monkeypatch: pytest.MonkeyPatch, ago: int, arrives: bool, waits: int
+) -> None:
+    """a-0 was bound 4 s ago by a process that is gone. For 6 s more another bind of it may arrive; that of a-1 does
+    after 3 s, by one who died 10 s before at most: then 2 CPUs are no place for b-0. After 11 s nothing is under way.
+    """
+    world, now = World(), 1_800_000_000
+    at = f"{datetime.fromtimestamp(now - ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    world.put(node("n", 2), *group("a", 2), *group("b", 1))
+    world.put(pod("a-0", "a", on="n", startTime=at), pod("a-1", "a"), pod("b-0", "b"))
+
+    def look(passed: float) -> None:
+        if arrives and passed >= 3:
+            world.put(pod("a-1", "a", nodeName="n"))
+
+    assert waited(world, now, monkeypatch, look) == pytest.approx(waits, abs=0.3)
     assert world.cycle() == ([] if arrives else [("bind", "a-1 n")])
 
 
@@ -414,21 +428,11 @@ def test_who_told_pods_that_they_wait_may_have_died_with_binds_under_way(
     """4 s ago a scheduler that is gone told a-0 that it waits, and may have bound it since: for 6 s nothing is decided.
     Of pods with gates the API server says so.
     """
-    world, stop, passed, now = World(), threading.Event(), [0.0], 1_800_000_000
+    world, now = World(), 1_800_000_000
     at = f"{datetime.fromtimestamp(now - ago, UTC):%Y-%m-%dT%H:%M:%SZ}"
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "lastTransitionTime": at}
     world.put(node("n", 2), *group("a", 1), pod("a-0", "a", conditions=[condition]))
-
-    def wait(seconds: float) -> bool:
-        passed[0] += seconds
-        return False
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stop, "wait", wait)
-        patch.setattr(world.scheduler, "_clock", lambda: now + passed[0])
-        patch.setattr("solver_sched.scheduler.time.monotonic", lambda: passed[0])
-        world.scheduler._let_arrive(stop)
-    assert passed[0] == pytest.approx(waits, abs=0.3)
+    assert waited(world, now, monkeypatch) == pytest.approx(waits, abs=0.3)
 
 
 def test_a_leader_without_a_cycle_is_stuck_and_a_standby_is_not() -> None:
