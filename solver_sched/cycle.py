@@ -207,8 +207,11 @@ def _cycle(
             notes.append(f"the solved plan breaks {len(refused)} rules and was discarded: {refused[0].message}")
             winner = "greedy"
     for chosen in dict.fromkeys((baseline, without, EMPTY_PLAN)) if winner == "greedy" else ():
-        plan, broken = _verified(problem, rules, chosen)
-        if not broken and found and not respected(census, problem, index, plan, found):
+        # greedy alone places as it does; in the solver's stead its pods go where they score best
+        plan, broken = (
+            _verified(problem, rules, chosen) if solving else (chosen, tuple(violations(problem, rules, chosen)))
+        )
+        if solving and not broken and found and not respected(census, problem, index, plan, found):
             plan, broken = chosen, tuple(violations(problem, rules, chosen))
         if not broken:
             break

@@ -18,9 +18,9 @@ def seconds_until(report: CycleReport) -> float:
     Where somebody waits: a job comes to the age at which it ranks higher, a victim's cool-down ends. Where room is kept
     for somebody, or the rest of a gang may have to go, run times are estimates.
     """
-    if not report.reasons:
-        return float("inf")
     problem, rules = report.problem, report.rules
+    if not _somebody_waits(report):
+        return float("inf")
     out = [float("inf")]
     limit = np.where(problem.job_age_limit > 0, problem.job_age_limit, age_limit(report.policy, rules.plugins))
     left = problem.job_created + limit + 1 - problem.now
@@ -36,3 +36,10 @@ def seconds_until(report: CycleReport) -> float:
     if report.reservations:
         out.append(LOOK_AGAIN)
     return float(min(out))
+
+
+def _somebody_waits(report: CycleReport) -> bool:
+    """Whether there is a reason for anybody, without finding any."""
+    problem, plan = report.problem, report.plan
+    left = plan.placed(problem) < problem.set_count
+    return bool(left.any() or report.index.held or plan.frees or problem.node_releasing.any())

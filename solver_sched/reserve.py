@@ -62,13 +62,16 @@ def respected(census: Census, problem: Problem, index: Index, plan: Plan, reserv
 
 def _ends(census: Census, problem: Problem, index: Index, plan: Plan) -> Ints:
     """When the last pod of each row of the plan ends, in seconds since the epoch."""
-    t = plan.pod_set
-    jobs = {index.jobs[j] for j in set(problem.set_job[t].tolist())}
-    placed = (bunch for bunch in census.bunches if bunch.job.key in jobs)
-    alike = {key: pod for bunch in placed for pod, keys in bunch.runs for key in keys}
-    pods = {i: {id(pod): pod for pod in (alike[key] for key in index.set_pods[i])} for i in set(t.tolist())}
-    lasts = {i: max(map(census.times.of, of_set.values())) for i, of_set in pods.items()}
-    return np.minimum(problem.now + np.array([lasts[i] for i in t.tolist()], np.int64), NEVER)
+    t = plan.pod_set.tolist()
+    lasts: dict[int, int] = {}
+    for i in set(t):
+        runs = [(census.times.of(pod), keys) for pod, keys in census.bunch(index.jobs[problem.set_job[i]]).runs]
+        last, first = max(seconds for seconds, _ in runs), min(seconds for seconds, _ in runs)
+        if last > first:
+            of_set = set(index.set_pods[i])
+            last = max(seconds for seconds, keys in runs if not of_set.isdisjoint(keys))
+        lasts[i] = last
+    return np.minimum(problem.now + np.array([lasts[i] for i in t], np.int64), NEVER)
 
 
 def _promised(problem: Problem, index: Index) -> frozenset[int]:
@@ -124,9 +127,9 @@ class _Calendar:
         there = (self.job < 0) | ahead[self.job]
         now = self.problem.now
         times = np.unique(self.end[there & (self.end > now) & (self.end < NEVER)]).tolist()
-        found = self._fit(j, there, now)
-        if found is not None:
-            return self._made(j, ahead, there, now, found) if promised else None
+        plan, room = self._fit(j, there, now)
+        if plan is not None:
+            return self._made(j, ahead, room, now, plan) if promised else None
         if not times or not self._fits(j, there, times[-1]):
             return None
         low, high = 0, len(times) - 1
@@ -136,8 +139,8 @@ class _Calendar:
                 high = middle
             else:
                 low = middle + 1
-        found = self._fit(j, there, times[high])
-        return None if found is None else self._made(j, ahead, there, times[high], found)
+        plan, room = self._fit(j, there, times[high])
+        return None if plan is None else self._made(j, ahead, room, times[high], plan)
 
     def _ahead(self, j: int) -> Bools:
         """(J,) jobs that come before `j`: room that they may use is not kept for it."""
@@ -171,15 +174,15 @@ class _Calendar:
         np.add.at(held.reshape(-1), cells.reshape(-1), self.request[stays].reshape(-1))
         return np.where(self.fixed, self.problem.node_free - self.kept, self.problem.node_alloc - held)
 
-    def _fit(self, j: int, there: Bools, t: int) -> Plan | None:
-        """The minimum of the job on the nodes as they are at time `t`; None if it fits not, or not into its share."""
-        if not self._in_share(j, there, t):
-            return None
+    def _fit(self, j: int, there: Bools, t: int) -> tuple[Plan | None, Ints]:
+        """The minimum of the job on the nodes as they are at time `t`, None if it fits not, or not into its share; and
+        the room (N, R) that there is then.
+        """
         room = self._room(there, t)
-        if self._most(j, room) < self.rules.need[j]:
-            return None
+        if not self._in_share(j, there, t) or self._most(j, room) < self.rules.need[j]:
+            return None, room
         plan = start(replace(self.problem, node_free=room), self.rules, j)
-        return plan if len(plan.count) else None
+        return plan if len(plan.count) else None, room
 
     def _fits(self, j: int, there: Bools, t: int) -> bool:
         """Whether there is such a plan. Pods of one shape that no rule couples are only counted: what else may keep
@@ -187,7 +190,7 @@ class _Calendar:
         """
         if self._counted(j):
             return self._in_share(j, there, t) and self._most(j, self._room(there, t)) >= int(self.rules.need[j])
-        return self._fit(j, there, t) is not None
+        return self._fit(j, there, t)[0] is not None
 
     def _in_share(self, j: int, there: Bools, t: int) -> bool:
         deserved, q = self.rules.deserved, int(self.problem.job_queue[j])
@@ -215,10 +218,10 @@ class _Calendar:
             possible += min(int(p.set_count[t]), int(fits.sum()))
         return possible
 
-    def _made(self, j: int, ahead: Bools, there: Bools, t: int, plan: Plan) -> Reservation:
+    def _made(self, j: int, ahead: Bools, room: Ints, t: int, plan: Plan) -> Reservation:
         p, index = self.problem, self.index
         takes = plan.on_nodes(p).T @ p.request * self.own
-        left = np.maximum(self._room(there, t) - takes, 0)
+        left = np.maximum(room - takes, 0)
         self.kept += takes
         self.kept_of[p.job_queue[j]] += takes.sum(axis=0)
         pods = np.bincount(plan.node, weights=plan.count, minlength=len(index.nodes)).astype(np.int64)

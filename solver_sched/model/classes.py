@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver_sched.plugins.rules import Rules, Worth
+from solver_sched.plugins.rules import Rules, Worth, growth_worth
 from solver_sched.problem.arrays import Ints, Problem
 
 
@@ -61,6 +61,7 @@ def job_classes(problem: Problem, rules: Rules, alone: Collection[int] = ()) -> 
     roles_of: dict[int, list[int]] = defaultdict(list)
     for o, j in enumerate(problem.role_job.tolist()):
         roles_of[j].append(o)
+    worth = growth_worth(problem, rules)
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for j, sets in sets_of.items():
         if not rules.demand.starts[j]:
@@ -81,7 +82,7 @@ def job_classes(problem: Problem, rules: Rules, alone: Collection[int] = ()) -> 
                     int(problem.set_shape[t]),
                     int(problem.set_count[t]),
                     local.get(int(problem.set_role[t]), -1),
-                    rules.worth[t],
+                    worth[t],
                 )
                 for t in sets
             ),
@@ -105,7 +106,7 @@ def job_classes(problem: Problem, rules: Rules, alone: Collection[int] = ()) -> 
                 queue=int(problem.job_queue[j]),
                 held=problem.job_held[j] if rules.need[j] else np.zeros_like(problem.total),
                 start_value=int(rules.start_value[j]),
-                worth=tuple(rules.worth[t] for t in sets),
+                worth=tuple(worth[t] for t in sets),
                 polite=bool(problem.job_polite[j]),
                 promised=bool(problem.job_promised[j]),
             )

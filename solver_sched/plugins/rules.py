@@ -51,7 +51,7 @@ class Rules:
     demand: what could start. deserved (Q, R) or None without an entitling plugin; contended (R,) is all False then.
     canonical (T,): pods of the set in the canonical minimum. start_value (J,), pod_value (T,), unit_value (U,),
     victim_value (V,) of one pod. spared (V,): a plugin keeps the set from going.
-    worth (T,): pieces of growth worth. age (J,): 0..15, oldest highest.
+    age (J,): 0..15, oldest highest.
     ranked: some plugin orders jobs. starving, reclaims, ends_gangs, equals: whether a job without its minimum may make
     others give way; shares give a right to take from other queues; preempt may end a gang whole; what runs above a
     minimum gives way to a job of the same priority.
@@ -81,7 +81,6 @@ class Rules:
     unit_value: Ints
     victim_value: Ints
     spared: Bools
-    worth: tuple[tuple[Worth, ...], ...]
     age: Ints
     scores: NodeScores
     ranked: bool
@@ -135,8 +134,6 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
     np.add.at(whole, problem.set_job, canonical[:, None] * problem.request[problem.set_shape])
     start_value = values.of(whole)
     pod_value = values.of(problem.request)[problem.set_shape]
-    age = _age(problem, wanted)
-    fair = any(plugin.share_bands(problem) for plugin in plugins)
     voices = [said for plugin in plugins if (said := plugin.ends_gangs()) is not None]
     return Rules(
         policy=policy,
@@ -163,8 +160,7 @@ def derive(problem: Problem, policy: Policy, grain: int | None = None) -> Rules:
         unit_value=values.of(problem.unit_request),
         victim_value=values.of(problem.victims.request),
         spared=_spared(problem, plugins),
-        worth=_growth_worth(problem, canonical, start_value, pod_value, age, fair),
-        age=age,
+        age=_age(problem, wanted),
         scores=_scores(problem, plugins),
         ranked=any(plugin.rank(problem) is not None for plugin in plugins),
         starving=any(plugin.starving() for plugin in plugins),
@@ -318,16 +314,15 @@ def _age(problem: Problem, wanted: Demand) -> Ints:
     return newer * AGE_STEPS // len(times) if len(times) > AGE_STEPS else newer
 
 
-def _growth_worth(
-    problem: Problem, canonical: Ints, start_value: Ints, pod_value: Ints, age: Ints, fair: bool
-) -> tuple[tuple[Worth, ...], ...]:
+def growth_worth(problem: Problem, rules: Rules) -> tuple[tuple[Worth, ...], ...]:
     """(T,) worth of each pod set's growth pods in canonical order (formulation.md, growth worth)."""
-    growth = problem.set_count - canonical
-    base = start_value
+    growth = problem.set_count - rules.canonical
+    base, pod_value = rules.start_value, rules.pod_value
+    fair = any(plugin.share_bands(problem) for plugin in rules.plugins)
     reach_job = base + np.bincount(problem.set_job, weights=growth * pod_value, minlength=len(base)).astype(np.int64)
     reach = np.zeros(len(problem.queue_weight), np.int64)
     np.maximum.at(reach, problem.job_queue, reach_job)
-    lower, ages, reaches = _lower_priorities(problem).tolist(), age.tolist(), reach.tolist()
+    lower, ages, reaches = _lower_priorities(problem).tolist(), rules.age.tolist(), reach.tolist()
     out: list[tuple[Worth, ...]] = []
     at: dict[int, int] = defaultdict(int)
     rows = (problem.set_job, problem.job_queue[problem.set_job], problem.set_count, pod_value, growth)

@@ -330,18 +330,22 @@ class Census:
                 self.vectors.add(gone, rows.at, rows.row)
                 out -= gone
 
+    def bunch(self, key: str) -> Bunch:
+        """Of one job. Raises KeyError for another key."""
+        return self._known[key]
+
     def ends(self) -> Ints:
         """(P,) when each pod that stands on a node is expected to end; in order of bunches, others last."""
         standing = [bunch for bunch in self.bunches if bunch.standing]
-        medians = [
-            np.array([NEVER if name is None else self.times.median(name) for name in bunch.classes], np.int64)
-            if bunch.classes
-            else np.full(len(bunch.at), NEVER)
-            for bunch in standing
-        ]
-        nothing = np.zeros(0, np.int64)
         stays = np.concatenate([NO_STAYS, *(bunch.stays for bunch in standing)])
-        out = self.times.ends(stays, np.concatenate([nothing, *medians]))
+        medians = np.full(len(stays), NEVER)
+        begin = 0
+        for bunch in standing:
+            end = begin + len(bunch.at)
+            if bunch.classes:
+                medians[begin:end] = [NEVER if name is None else self.times.median(name) for name in bunch.classes]
+            begin = end
+        out = self.times.ends(stays, medians)
         others = self.others.standing
         # what a group says of the pods of other schedulers may change without them
         return np.concatenate([out, np.array([self.times.end(pod) for pod in others], np.int64)])

@@ -14,7 +14,7 @@ from solver_sched.problem.arrays import Bools, Ints
 class NodeTable:
     """Columns are built on first use, so only labels that some rule reads cost anything.
 
-    `rows` maps a node name to its row. Returned arrays are shared: do not write into them.
+    `rows` maps a node name to its row; not_ready, cordoned (N,). Returned arrays are shared: do not write into them.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -28,6 +28,8 @@ class NodeTable:
             [taint_rows.setdefault(node.taints, len(taint_rows)) for node in nodes], dtype=np.int64
         )
         self._taint_sets = tuple(taint_rows)
+        self.not_ready: Bools = np.array([not node.ready for node in nodes], np.bool_)
+        self.cordoned: Bools = np.array([node.unschedulable for node in nodes], np.bool_)
 
     def __len__(self) -> int:
         return len(self.nodes)

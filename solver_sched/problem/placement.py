@@ -228,8 +228,6 @@ def _evaluate(
     affinity: inter_pod.Affinity,
 ) -> tuple[dict[str, _Layer[Bools]], dict[str, _Layer[Ints]], spread.Spreading]:
     """Every predicate and soft score on every node, those without effect left out."""
-    not_ready = np.array([not node.ready for node in table.nodes], np.bool_)
-    cordoned = np.array([node.unschedulable for node in table.nodes], np.bool_)
     ports_at = _resident_ports(table, resident)
     in_use = _resident_claims(resident) if any(shape.volumes.single for shape in shapes) else frozenset()
     spreading = spread.Spreading(table)
@@ -241,8 +239,8 @@ def _evaluate(
         off_affinity = masks["NodeAffinity"].add(wanted, partial(_off_affinity, table, shape))
         repelled = masks["Taints"].add(shape.tolerations, partial(table.repels, shape.tolerations))
         tolerant = any(tolerates(toleration, UNSCHEDULABLE_TAINT) for toleration in shape.tolerations)
-        masks["Unschedulable"].add(tolerant, partial(_given, none if tolerant else cordoned))
-        masks["NotReady"].add(None, partial(_given, not_ready))
+        masks["Unschedulable"].add(tolerant, partial(_given, none if tolerant else table.cordoned))
+        masks["NotReady"].add(None, partial(_given, table.not_ready))
         masks["Ports"].add(shape.ports, partial(_occupied, ports_at, shape, none))
         taken = everywhere if in_use.intersection(shape.volumes.single) else none
         masks["Volumes"].add((shape.volumes.reach, id(taken)), partial(_unreachable, table, shape, taken))

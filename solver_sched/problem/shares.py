@@ -16,6 +16,9 @@ from solver_sched import quantity
 from solver_sched.problem.arrays import NO_LIMIT, AtMostOne, Bools, DomainRule, Ints, Plan, Problem
 from solver_sched.problem.vectors import alike
 
+FEW = 8
+"""Shapes up to which it takes longer to tell nodes apart than to ask each."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Demand:
@@ -61,8 +64,10 @@ def _shape_room(problem: Problem, forbidden: Bools, domain_rules: Sequence[Domai
     if not len(problem.node_alloc):
         return out
     key = np.column_stack([problem.node_kind, problem.node_alloc])
-    first, which = alike(key)
-    kinds, size = key[first], np.bincount(which)
+    kinds, size = key, np.ones(len(key), np.int64)
+    if len(out) > FEW:
+        first, which = alike(key)
+        kinds, size = key[first], np.bincount(which)
     single = {int(s) for rule in domain_rules if isinstance(rule, AtMostOne) and rule.per_node for s in rule.shapes}
     for s, request in enumerate(problem.request):
         asked = request > 0
@@ -126,8 +131,13 @@ def proportional(problem: Problem, wanted: Demand) -> Ints:
     out = np.zeros_like(problem.queue_used)
     limit = np.minimum(wanted.ask, real_capability(problem, wanted.avail))
     weight = problem.queue_weight.tolist()
+    floors = np.minimum(problem.queue_guarantee, wanted.avail)
+    everybody = np.where(problem.queue_weight[:, None] > 0, np.maximum(floors, limit), floors)
     for r, avail in enumerate(wanted.avail.tolist()):
-        floor = np.minimum(problem.queue_guarantee[:, r], avail).tolist()
+        if everybody[:, r].sum() <= avail:
+            out[:, r] = everybody[:, r]
+            continue
+        floor = floors[:, r].tolist()
         out[:, r] = water_fill(max(0, avail), weight, floor, limit[:, r].tolist())
     return out
 
