@@ -53,21 +53,26 @@ def rights(problem: Problem, rules: Rules, base: Plan = EMPTY_PLAN) -> Rights:
     has_open = v.of_holders(may) > 0
     whole = v.of_holders(v.count * may) == v.running
 
-    # preempt, holder by holder: the highest claimant of the queue that is not the holder itself
+    # preempt, by kinds of holders: the highest claimant of the queue that is not the holder itself
     held, key = _priority(rules, v.priority), _priority(rules, problem.job_priority)
     claimants = np.zeros_like(could)
     outright = np.zeros(len(v.queue), bool)
     by_surplus = np.zeros(len(v.queue), bool)
     if policy.preempts:
         loose = rules.equals & ~v.broken & (v.running > v.minimum)
-        for h in np.flatnonzero(has_open).tolist():
-            mine = could & (problem.job_queue == v.queue[h])
-            if v.job[h] >= 0:
-                mine[v.job[h]] = False
-            higher = mine & (v.broken[h] | (key > held[h]))
-            same = mine & (key == held[h]) & loose[h]
-            outright[h], by_surplus[h] = higher.any(), same.any()
+        kinds, kind = np.unique(
+            np.column_stack([v.queue, v.job, held, v.broken, loose])[has_open], axis=0, return_inverse=True
+        )
+        above, beside = np.zeros(len(kinds), bool), np.zeros(len(kinds), bool)
+        for i, (q, own, priority, broken, surplus) in enumerate(kinds.tolist()):
+            mine = could & (problem.job_queue == q)
+            if own >= 0:
+                mine[own] = False
+            higher = mine & (bool(broken) | (key > priority))
+            same = mine & (key == priority) & bool(surplus)
+            above[i], beside[i] = higher.any(), same.any()
             claimants |= higher | same
+        outright[has_open], by_surplus[has_open] = above[kind.reshape(-1)], beside[kind.reshape(-1)]
     preempt = may & (outright | by_surplus)[v.holder]
 
     # reclaim, queue by queue

@@ -19,7 +19,7 @@ from solver_sched.greedy.balance import Balance
 from solver_sched.greedy.fill import Greedy, greedy_plan
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import CAUSES, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
-from solver_sched.rights import rights
+from solver_sched.rights import Rights, rights
 
 TRIES = 64
 """Nodes that are tried for one pod; Volcano too looks at a part of a large cluster only."""
@@ -32,7 +32,10 @@ def evicting_plan(problem: Problem, rules: Rules, begun: Plan) -> Plan:
     causes = list(dict.fromkeys(CAUSES[action] for action in rules.policy.actions if action in CAUSES))
     if not causes or not len(problem.victims.holder):
         return begun
-    greedy = Evicting(problem, rules, begun)
+    allowed = rights(problem, rules, begun)
+    if not allowed.claimants.any():
+        return begun
+    greedy = Evicting(problem, rules, begun, allowed)
     for cause in causes:
         greedy.take_all(cause)
     plan = greedy.plan()
@@ -45,11 +48,11 @@ class Evicting(Greedy):
     tries = TRIES
     batches = False
 
-    def __init__(self, problem: Problem, rules: Rules, begun: Plan) -> None:
+    def __init__(self, problem: Problem, rules: Rules, begun: Plan, allowed: Rights) -> None:
         super().__init__(problem, rules, begun)
         v = problem.victims
         self.free = problem.after(begun).node_free - begun.on_nodes(problem).T @ problem.request
-        self.allowed = rights(problem, rules, begun)
+        self.allowed = allowed
         self.balance = Balance(problem, rules, begun, self.allowed)
         self.out = {cause: np.zeros(len(v.holder), np.int64) for cause in (PREEMPT, RECLAIM)}
         self.surplus, self.role_surplus = self.allowed.surplus.copy(), self.allowed.role_surplus.copy()

@@ -12,6 +12,7 @@ from solver_sched.greedy.evict import Evicting
 from solver_sched.greedy.fill import greedy_plan
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Ints, Plan, Problem
+from solver_sched.rights import rights
 
 
 def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints) -> Plan:
@@ -21,7 +22,7 @@ def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints) -> Plan:
 
 class _Towards(Evicting):
     def __init__(self, problem: Problem, rules: Rules, going: Ints) -> None:
-        super().__init__(problem, rules, EMPTY_PLAN)
+        super().__init__(problem, rules, EMPTY_PLAN, rights(problem, rules))
         v = problem.victims
         self.tries = len(problem.node_free)
         self.left_to_go = going.copy()

@@ -196,34 +196,30 @@ class Ledger:
     @cached_property
     def _running(self) -> list[tuple[int, int, int]]:
         """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
-        v, rules, count = self.problem.victims, self.rules, self.problem.unit_count.copy()
+        p, v, out = self.problem, self.problem.victims, defaultdict[tuple[int, int], int](int)
+        count, surplus = p.unit_count.copy(), self.rules.surplus_rank[v.beyond_holder]
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
-        return [(u, n, int(rules.unit_rank[u])) for u, n in enumerate(count.tolist()) if n] + self._beyond
-
-    @cached_property
-    def _beyond(self) -> list[tuple[int, int, int]]:
-        """The same of what runs above minimums."""
-        v, out = self.problem.victims, defaultdict[tuple[int, int], int](int)
-        ranks = self.rules.surplus_rank[v.beyond_holder].tolist()
-        for u, n, at in zip(v.beyond_unit.tolist(), v.beyond_count.tolist(), ranks, strict=True):
-            out[u, at] += n
-        return [(u, n, at) for (u, at), n in out.items()]
+        units = np.concatenate([np.arange(len(count)), v.beyond_unit]).tolist()
+        counts, at = np.concatenate([count, v.beyond_count]), np.concatenate([self.rules.unit_rank, surplus])
+        # at the first rank of a job from which on it counts: what no level tells apart is one variable
+        ranks = np.unique([cls.rank for cls in self.classes])
+        at = np.append(ranks, len(self.rules.rank_names))[np.searchsorted(ranks, at)]
+        for u, n, rank in zip(units, counts.tolist(), at.tolist(), strict=True):
+            out[u, rank] += n
+        return [(u, n, rank) for (u, rank), n in out.items() if n]
 
     def _kept_units(self) -> list[tuple[int, cp_model.IntVar, int]]:
         """k[u] for every row of running units (u, variable, rank)."""
         assert self.rules.deserved is not None
         fits = (self.problem.unit_request <= self.rules.deserved[self.problem.unit_queue]) | ~self.rules.contended
         # a unit larger than its queue's share is never inside it
-        rank = self.rules.unit_rank
-        count, v = self.problem.unit_count.copy(), self.problem.victims
+        if self.evictions is None:
+            return [(u, self.int_var(n), at) for u, n, at in self._running if fits[u].all()]
+        count, v, rank = self.problem.unit_count.copy(), self.problem.victims, self.rules.unit_rank
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
-        if self.evictions is not None:
-            apart = self.evictions.kept_units()
-            np.subtract.at(count, v.unit_row[v.unit_row >= 0], 1)
-        else:
-            apart = [(u, self.int_var(n), at) for u, n, at in self._beyond if fits[u].all()]
-        rows = enumerate(count.tolist())
-        return [(u, self.int_var(n), int(rank[u])) for u, n in rows if n and fits[u].all()] + apart
+        np.subtract.at(count, v.unit_row[v.unit_row >= 0], 1)
+        rows = [(u, n) for u, n in enumerate(count.tolist()) if n and fits[u].all()]
+        return [(u, self.int_var(n), int(rank[u])) for u, n in rows] + self.evictions.kept_units()
 
     def close_growth(self) -> None:
         """Hold all growth at 0: in a cycle that evicts it comes last. `open_growth` ends that."""

@@ -409,8 +409,8 @@ def evaluate(
                 ledger.model.add(held == int(counts[:, i].sum()))
     search = Search(ledger, None, effort, None, clock)
     search.asked = asked
-    if allowed is not None:
-        search.settled, search.mostly_known = _settled, True
+    search.settled = _settled
+    search.mostly_known = True
     wanted = {level.name: level.value for level in until}
     for result in _levels(search) if allowed is None else _evicting_levels(search):
         if result.status.startswith("UNKNOWN"):
@@ -442,16 +442,18 @@ def _levels(search: Search) -> Iterator[LevelResult]:
     ledger = search.ledger
     ranks, names = _ranks(ledger), ledger.rules.rank_names
     last = ranks[-1] if ranks else -1
-    steered = search.floor is not None and not _enabling(ledger.rules)
+    steered = search.floor is None or not _enabling(ledger.rules)
+    # of a given plan only what counts as own is free
+    least = last if search.floor is None else -1
     search.levels_left = max(1, len(ranks) * (4 if ledger.owned else 1))
     first = [d for d in ranks if ledger.owned and d < ledger.rules.first_claims]
     for d in first:
         if steered:
-            ledger.open(-1, d)
+            ledger.open(-1, max(d, least))
         yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
     for d in ranks if ledger.owned else ():
         if steered:
-            ledger.open(d, first[-1] if first else -1)
+            ledger.open(d, max([least, *first]))
         if any(rank <= d for _, _, rank in ledger.kept):
             yield search.maximise(f"in-share.keep>={names[d]}", ledger.keep_value(d))
         yield from _deficits(search, d, names[d])
@@ -461,7 +463,7 @@ def _levels(search: Search) -> Iterator[LevelResult]:
             yield search.maximise(f"in-share.grow>={names[d]}", worth)
     for d in ranks:
         if steered:
-            ledger.open(last, max([d, *first]))
+            ledger.open(last, max([d, least, *first]))
         if d not in first:
             yield search.maximise(f"start>={names[d]}", ledger.start_value(d, own=False), rank=d)
         worth = ledger.growth_worth(d, own=False)

@@ -62,7 +62,7 @@ def encode(
     # a pod that moves starts anew: reservations bind it like one that waits
     placing = candidates + [pod for _, pod in running]
     bound = reservations.bound_by(reserved, census.times, owners + [job for job, _ in running], placing)
-    on_node = census.on_node if census.coupled or evicting else []
+    on_node = census.on_node if census.coupled else []
     placement = place(snapshot.nodes, placing, on_node, snapshot, bound, census.table)
     shape_of = placement.shape_of.tolist()
     pending_shapes = 1 + max(shape_of[: len(candidates)], default=-1)
@@ -94,12 +94,12 @@ def encode(
     units = _running_units(census)
     again = zip(running, shape_of[len(candidates) :], strict=True)
     movers = {pod.key: s for (_, pod), s in again if s >= 0 and placement.alone[s]}
-    rows_of = Rows(known_nodes, queue_row, job_row, units.row, len(census.names), census.vectors.of, movers)
+    rows_of = Rows(known_nodes, queue_row, job_row, units.row, census.vectors, movers)
     jobs = [bunch.job for bunch in census.bunches] if evicting else []
     found = victims(jobs, snapshot.budgets, snapshot.now, rows_of, grace)
     v = found.rows
     v = replace(v, held=wide.of(v.held), minimum_held=wide.of(v.minimum_held), request=wide.of(v.request))
-    if evicting:
+    if evicting and census.coupled:
         set_of = {pod: v for v, pods in enumerate(found.pods) for pod in pods}
         v = replace(v, blocks=blocked(snapshot, placement.representative, on_node, set_of, known_nodes))
         placement = placement.apart(np.unique(v.blocks[:, 1]))

@@ -7,7 +7,7 @@ a plugin protects and what an action may take is decided from these rows in `rig
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from solver_sched.cluster.objects import Budget, Pod
 from solver_sched.cluster.selectors import selects
 from solver_sched.problem.arrays import Ints, Victims
 from solver_sched.problem.jobs import Job
+from solver_sched.problem.vectors import Vectors
 from solver_sched.quantity import parse_duration
 
 COOLDOWN = "volcano.sh/cooldown-time"
@@ -34,8 +35,7 @@ class Rows(NamedTuple):
     queue: Mapping[str, int]
     job: Mapping[str, int]
     unit: Mapping[tuple[int, int, bytes], int]
-    width: int
-    vector: Callable[[Pod], Ints]
+    vectors: Vectors
     shape: Mapping[str, int]
 
 
@@ -74,9 +74,10 @@ class _Table:
         self.beyond: list[tuple[int, int, int, int, int]] = []
         self.roles: list[tuple[int, int, int]] = []
         self.sets: list[tuple[int, ...]] = []
-        self.requests: list[Ints] = []
+        self.requests: list[int] = []
         self.covered: list[tuple[int, int]] = []
         self._under: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._ran: dict[int, tuple[int, int]] = {}
 
     def may_go(self, pod: Pod) -> bool:
         """Bound to a node that is there, and not marked as one that never goes."""
@@ -92,22 +93,21 @@ class _Table:
         self.roles += [(h, least, running[role]) for role, least in roles.items()]
         needed = max(0, job.minimum - len(job.succeeded), sum(roles.values()))
         broken = len(job.resident) < needed or any(running[role] < least for role, least in roles.items())
-        held = self._sum(job.resident)
+        held = rows.vectors.total(job.resident)
         minimum_held = np.zeros_like(held)
         unit = -1
         if not broken:
             first = job.minimum_first(needed)
-            minimum_held = self._sum(first[:needed])
+            minimum_held = held if needed == len(first) else rows.vectors.total(first[:needed])
             if needed:
                 unit = rows.unit[queue, job.priority, minimum_held.tobytes()]
             counts: dict[bytes, int] = defaultdict(int)
             going: dict[bytes, int] = defaultdict(int)
-            for pod in first[needed:]:
-                counts[rows.vector(pod).tobytes()] += 1
-                going[rows.vector(pod).tobytes()] += self.may_go(pod)
-            alike: dict[bytes, int] = defaultdict(int)
-            for pod in first if counts else ():
-                alike[rows.vector(pod).tobytes()] += 1
+            vectors = [rows.vectors.of(pod).tobytes() for pod in first] if needed < len(first) else []
+            for pod, x in zip(first[needed:], vectors[needed:], strict=True):
+                counts[x] += 1
+                going[x] += self.may_go(pod)
+            alike = Counter(vectors)
             self.beyond += [(h, rows.unit[queue, job.priority, x], n, going[x], alike[x]) for x, n in counts.items()]
         self.holders.append(
             (
@@ -119,36 +119,42 @@ class _Table:
         self.minimum_held.append(minimum_held)
         self._sets(h, job, role_row)
 
-    def _sum(self, pods: Sequence[Pod]) -> Ints:
-        return sum((self.rows.vector(pod) for pod in pods), np.zeros(self.rows.width, np.int64))
-
     def _stale(self, job: Job) -> bool:
         latest = max([_created(job), *(max(pod.created, pod.started) for pod in job.resident)])
         return not job.terminating and self.now - latest >= self.grace
 
     def _sets(self, h: int, job: Job, role_row: Mapping[str, int]) -> None:
         found: dict[tuple[object, ...], int] = {}
+        rows, ran = self.rows, self._ran
         for pod in job.resident:
-            if not self.may_go(pod):
+            node, started = rows.node.get(pod.node or "", -1), pod.started
+            if node < 0 or not pod.preemptable:
                 continue
-            node, role = self.rows.node[pod.node or ""], role_row.get(pod.role, -1)
-            seconds = max(0, self.now - pod.started) if pod.started else UNKNOWN_SECONDS
-            minutes = 2 ** (seconds // 60).bit_length() if pod.started else 0
-            if seconds >= EXACT_SECONDS:
-                seconds = minutes * 60 if pod.started else UNKNOWN_SECONDS
+            role, name = role_row.get(pod.role, -1), pod.key
+            if started not in ran:
+                ran[started] = self._run_time(started)
+            seconds, minutes = ran[started]
             cooldown = _cooldown(pod)
             system = pod.namespace == SYSTEM_NAMESPACE or pod.priority_class in SYSTEM_CLASSES
-            under = self._budgets_of(pod)
-            shape = self.rows.shape.get(pod.key, -1)
+            under = self._budgets_of(pod) if self.budgets else ()
+            shape = rows.shape.get(name, -1)
             key = (node, id(pod.needs), role, pod.priority, seconds, cooldown, system, under, shape)
             v = found.get(key)
             if v is None:
                 v = found[key] = len(self.sets)
                 self.sets.append((h, node, role, pod.priority, seconds, cooldown, minutes, int(system), shape))
-                self.requests.append(self.rows.vector(pod))
+                self.requests.append(rows.vectors.row(pod.needs))
                 self.covered += [(v, b) for b in under]
                 self.pods.append([])
-            self.pods[v].append(pod.key)
+            self.pods[v].append(name)
+
+    def _run_time(self, started: int) -> tuple[int, int]:
+        """Seconds and minutes for which a pod has run, as coarse as nothing tells them apart."""
+        if not started:
+            return UNKNOWN_SECONDS, 0
+        seconds = max(0, self.now - started)
+        minutes: int = 2 ** (seconds // 60).bit_length()
+        return seconds if seconds < EXACT_SECONDS else minutes * 60, minutes
 
     def _budgets_of(self, pod: Pod) -> tuple[int, ...]:
         if pod.namespace not in self.budgets:
@@ -165,7 +171,7 @@ class _Table:
         beyond_holder, beyond_unit, beyond_count, beyond_open, beyond_alike = _columns(self.beyond, 5)
         role_holder, role_min, role_running = _columns(self.roles, 3)
         holder, node, role, pod_priority, seconds, cooldown, minutes, system, shape = _columns(self.sets, 9)
-        member = np.zeros((len(self.sets), len(self.allowed)), bool)
+        member, width = np.zeros((len(self.sets), len(self.allowed)), bool), len(self.rows.vectors.column)
         for v, b in self.covered:
             member[v, b] = True
         return Victims(
@@ -173,8 +179,8 @@ class _Table:
             priority=priority,
             minimum=minimum,
             running=running,
-            held=np.array(self.held, np.int64).reshape(-1, self.rows.width),
-            minimum_held=np.array(self.minimum_held, np.int64).reshape(-1, self.rows.width),
+            held=np.array(self.held, np.int64).reshape(-1, width),
+            minimum_held=np.array(self.minimum_held, np.int64).reshape(-1, width),
             job=job,
             created=created,
             broken=broken.astype(bool),
@@ -197,7 +203,7 @@ class _Table:
             cooldown=cooldown,
             minutes=minutes,
             system=system.astype(bool),
-            request=np.array(self.requests, np.int64).reshape(-1, self.rows.width),
+            request=self.rows.vectors.all[np.array(self.requests, np.int64)],
             shape=shape,
             allowed=np.array(self.allowed, np.int64),
             member=member,
