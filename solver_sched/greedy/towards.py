@@ -14,10 +14,18 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Ints, Plan, Problem
 from solver_sched.rights import rights
 
+APART = 1000.0
+"""How much more room counts on a node that a pod does not ask for."""
 
-def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints) -> Plan:
-    """`jobs`: rows of those that start, the most important first. `going` (H,): pods of each holder that should go."""
-    return _Towards(problem, rules, going).run_through(jobs)
+
+def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints, first: Ints) -> Plan:
+    """`jobs`: rows of those that start, in the order in which they find nodes. `going` (H,): pods of each holder that
+    should go. `first` (.., 3): set, pods and cause of those who go before anybody starts, whose right is not asked for.
+    """
+    plan = _Towards(problem, rules, going)
+    for s, pods, cause in first.tolist():
+        plan.goes(s, pods, cause)
+    return plan.run_through(jobs)
 
 
 class _Towards(Evicting):
@@ -49,6 +57,11 @@ class _Towards(Evicting):
                 self.started.add(j)
         return greedy_plan(p, rules, self.plan())
 
+    def goes(self, s: int, pods: int, cause: int) -> None:
+        """Pods of a set go, whoever starts."""
+        self._evict(s, pods, cause)
+        self.log.clear()
+
     def _take(self, s: int) -> bool:
         h = int(self.problem.victims.holder[s])
         if self.kept[h] and self.left_to_go[h] <= 0:
@@ -64,7 +77,9 @@ class _Towards(Evicting):
         asked = self.problem.request[shape] > 0
         fits = (self.free[:, asked] >= self.problem.request[shape, asked]).all(axis=1)
         fits &= ~self.rules.forbidden[shape, self.problem.node_kind] & ~self.loads.shut(shape)
-        left = np.where(fits, self.free[:, asked] @ (1.0 / self.largest[asked]), np.inf)
+        # what is contended and not asked for had better be left where it can be used
+        weight = np.where(asked, 1.0, APART * self.rules.contended) / self.largest
+        left = np.where(fits, np.maximum(self.free, 0) @ weight, np.inf)
         node = int(left.argmin()) if len(left) else -1
         return node if node >= 0 and fits[node] else -1
 

@@ -102,9 +102,10 @@ def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:
 Fill = Callable[[Problem, Rules, Plan, int | None], Plan]
 """Adds to a plan what still fits of jobs of a rank and higher, None = all (the greedy baseline)."""
 
-Stand = Callable[[Problem, Rules, Ints, Ints], Plan]
-"""A plan in which jobs (rows, the most important first) start and others make room: pods of each holder that should go
-(H,). It comes as near to that as it finds nodes (greedy).
+Stand = Callable[[Problem, Rules, Ints, Ints, Ints], Plan]
+"""A plan in which jobs (rows, in the order in which they find nodes) start and others make room: pods of each holder
+that should go (H,), and of these (.., 3) set, pods and cause of who goes in any case. It comes as near to that as it
+finds nodes (greedy).
 """
 
 Progress = Callable[[LevelResult], None]

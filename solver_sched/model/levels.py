@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from solver_sched.model.cleared import Cleared
 from solver_sched.model.effort import (
     Clock,
     Effort,
@@ -36,7 +38,7 @@ from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
 """Deficits are minimised largest first to this depth, then in sum: exact leximin for up to three queues."""
-AFAR, NEAR, LEAST_LEFT = 0.6, 0.5, 0.1
+AFAR, NEAR, LEAST_LEFT = 0.5, 0.5, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
 for what was seen from afar.
 """
@@ -251,16 +253,21 @@ def _from_afar(
     try:
         ledger = Ledger(of.problem, of.rules, of.rights, whole, clock)
         floor = Joint(ledger)
+        cleared = Cleared(ledger, floor, problem, rules, of)
     except OutOfTimeError:
         return None, 0.0
     search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
     search.reduced, search.mostly_known = Reduced(ledger.model), True
-    for _ in _evicting_levels(search):
-        pass
-    if search.incumbent is None or clock.over(LEAST_LEFT):
+    last, found = _last_start(ledger), list[_Found]()
+    for level in _evicting_levels(search):
+        if level.name == last and search.incumbent is not None:
+            found.append(_found(search, cleared, problem, rules, stand))
+    if search.incumbent is None or (not found and clock.over(LEAST_LEFT)):
         return None, search.spent
     search.clock = clock
-    plan, levels = _stood(search, problem, rules, allowed, effort, clock, stand)
+    if not found or not clock.over(LEAST_LEFT):
+        found.append(_found(search, cleared, problem, rules, stand))
+    plan, levels = _stood(search, found, problem, rules, allowed, effort, clock, stand)
     bounds = search.rebound({level.name: level.value for level in levels})
     out: list[LevelResult] = []
     for level in levels:
@@ -271,26 +278,60 @@ def _from_afar(
     return Solution(plan, tuple(out)), search.spent
 
 
-def _stood(
-    search: Search, problem: Problem, rules: Rules, allowed: Rights, effort: Effort, clock: Clock, stand: Stand
-) -> tuple[Plan, tuple[LevelResult, ...]]:
-    """The better of two plans on real nodes that come near to the incumbent: in one the jobs find nodes in the order in
-    which levels count them, in the other those of the largest pods do first, as they fit the fewest nodes.
+def _last_start(ledger: Ledger) -> str:
+    """The last level that says who starts, of those inside shares if there are such. Below it levels spare what runs,
+    ever more, and what is spared leaves no room to find nodes in.
     """
+    names, ranks = ledger.rules.rank_names, _ranks(ledger)
+    return f"{'in-share.' * ledger.owned}start>={names[ranks[-1]]}" if ranks else ""
+
+
+class _Found(NamedTuple):
+    """A plan on real nodes; `whole`: it starts all that the solution on pooled ones does."""
+
+    plan: Plan
+    whole: bool
+
+
+def _found(search: Search, cleared: Cleared, problem: Problem, rules: Rules, stand: Stand) -> _Found:
+    """All go who should in the incumbent, and the largest pods find nodes first, as they fit the fewest."""
     jobs, size, going = _aim(search)
-    # where the pooled levels took all of their time there is enough for one
-    orders = [jobs] if clock.over(1 - AFAR) else [jobs, jobs[np.argsort(-size, kind="stable")]]
-    plans = [stand(problem, rules, order, going) for order in orders]
-    # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
-    plans.sort(key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
+    who = np.array(cleared.going(search.value), np.int64).reshape(-1, 3)
+    plan = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going, who)
+    return _Found(plan, bool((plan.of_jobs(problem)[jobs] > 0).all()))
+
+
+def _stood(
+    search: Search,
+    found: Sequence[_Found],
+    problem: Problem,
+    rules: Rules,
+    allowed: Rights,
+    effort: Effort,
+    clock: Clock,
+    stand: Stand,
+) -> tuple[Plan, tuple[LevelResult, ...]]:
+    """The best of the plans that were found, with its levels. Where none starts all that it should, of some more that
+    come near to the incumbent: others go as jobs find nodes, in the order in which levels count them, or the largest
+    pods first.
+    """
+    plans = [one.plan for one in found]
+    # where the pooled levels took all of their time there is enough for no more
+    if not any(one.whole for one in found) and not clock.over(1 - AFAR):
+        jobs, size, going = _aim(search)
+        nobody = np.zeros((0, 3), np.int64)
+        more = [stand(problem, rules, order, going, nobody) for order in (jobs, jobs[np.argsort(-size, kind="stable")])]
+        # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
+        plans = sorted(plans + more, key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
     asked = frozenset(level.name for level in search.results)
-    levels = evaluate(problem, rules, plans[0], effort, (), allowed, clock, asked)
-    if len(plans) < 2 or clock.over(COMPARABLE):
-        return plans[0], levels
-    reached = evaluate(problem, rules, plans[1], effort, levels, allowed, clock, asked)
-    if not beats({level.name: level.value for level in reached}, levels):
-        return plans[0], levels
-    return plans[1], evaluate(problem, rules, plans[1], effort, (), allowed, clock, asked)
+    best, levels = plans[0], evaluate(problem, rules, plans[0], effort, (), allowed, clock, asked)
+    for plan in plans[1:]:
+        if levels and clock.over(COMPARABLE):
+            break
+        reached = evaluate(problem, rules, plan, effort, levels, allowed, clock, asked)
+        if reached and (not levels or beats({level.name: level.value for level in reached}, levels)):
+            best, levels = plan, evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
+    return best, levels
 
 
 def _aim(search: Search) -> tuple[Ints, Floats, Ints]:

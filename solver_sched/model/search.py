@@ -96,6 +96,7 @@ class Search:
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, int] = {}
+        self._least: dict[str, int] = {}
         self.settled: Callable[[str], bool] = lambda _: False
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
@@ -154,7 +155,7 @@ class Search:
             stages.remove(Stage.GUIDED)
             if not self.effort.walled:
                 stages.remove(Stage.MIP)
-        cheap = CHEAP if self.guided is None else -1.0
+        cheap = CHEAP if self.guided is None and self.reduced is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
         while stages and best != bound:
             if best is not None and effort > cheap and self._closed(best, bound, unit):
@@ -226,6 +227,7 @@ class Search:
                 lock = max(lock, min(best, least))
             self.ahead |= least is not None and best > least
             self.lock(objective, lock)
+            self._least[name] = lock
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
         if self.after_level is not None:
@@ -288,20 +290,23 @@ class Search:
         out: dict[str, int] = {}
         if self.reduced is not None:  # a plan of other values has what this search has ruled out
             self.reduced.undo()
-        same, relaxation = True, None if self.clock.over() else mip.Relaxation(self.model)
-        if relaxation is not None:
-            for row in self._locks.values():
-                relaxation.at_least(row, NEVER)
+        same, relaxation = True, None
+        kept: dict[int, int] = dict.fromkeys(self._locks.values(), NEVER)
         for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
             name, bound = result.name, span
-            if same and result.bound is not None:
+            if same and result.bound is not None and result.bound < span:
                 bound = result.bound
-            elif objective is not None and relaxation is not None and not self.clock.over():
+            elif objective is not None and not self.clock.over():
+                if relaxation is None:
+                    relaxation = mip.Relaxation(self.model)
+                for row, low in kept.items():
+                    relaxation.at_least(row, low)
+                kept.clear()
                 bound = relaxation.bound(objective, self.clock.left)
             out[name] = bound
-            same &= values.get(name) == result.value
-            if name in self._locks and name in values and objective is not None and relaxation is not None:
-                relaxation.at_least(self._locks[name], values[name] - objective.constant)
+            same &= name in values and values[name] >= self._least.get(name, result.value)
+            if name in self._locks and name in values and objective is not None:
+                kept[self._locks[name]] = values[name] - objective.constant
         return out
 
     def tighten_derived(self) -> None:
@@ -380,6 +385,8 @@ class Search:
             parameters.cp_model_presolve = (not self.small or self.mostly_known) and not glance
             parameters.max_presolve_iterations = 1
             parameters.linearization_level = 1
+            if self.reduced is not None and not unit:
+                parameters.relative_gap_limit = self.effort.gap
         else:
             parameters.linearization_level = 2
             if not unit:

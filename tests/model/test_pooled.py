@@ -6,9 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan, towards
+from solver_sched.model import cleared as model_cleared
 from solver_sched.model import levels
 from solver_sched.model.effort import Clock, Effort, Solution, beats
 from solver_sched.model.floor import Joint
@@ -19,7 +22,7 @@ from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import Search
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
-from solver_sched.problem.arrays import Ints, Plan, Problem
+from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints, Plan, Problem
 from solver_sched.problem.encode import encode
 from solver_sched.rights import Rights, rights
 from solver_sched.simulate.generate import generate
@@ -34,6 +37,23 @@ def crowded(seed: int) -> tuple[Snapshot, Policy]:
     """Twelve full nodes and twelve gangs that wait, in three queues."""
     objects = generate(nodes=12, gangs=12, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
     return read_objects(objects), POLICY
+
+
+def two_gangs_across() -> tuple[Snapshot, Policy]:
+    """Two nodes of 8 GPUs; gangs a and b of four pods of 2 GPUs, two on each node; c waits for 8 GPUs in one pod."""
+    pair, eight = (Needs(request=(("nvidia.com/gpu", gpus), ("pods", 1))) for gpus in (2, 8))
+    groups, pods = [], []
+    for name, priority, needs, places in (("a", 0, pair, "nnmm"), ("b", 0, pair, "nnmm"), ("c", 10, eight, "")):
+        phase, members = ("Running", len(places)) if places else ("Inqueue", 1)
+        groups.append(PodGroup("ns", name, "v", min_member=members, queue="q", priority=priority, phase=phase))
+        for i, node in enumerate(places or [None]):
+            pod = Pod(
+                "ns", f"{name}-{i}", needs, node=node, phase=phase if node else "Pending", scheduler="solver-sched"
+            )
+            pods.append(replace(pod, group=f"ns/{name}", priority=priority))
+    nodes = tuple(Node(n, {"cpu": 1000, "nvidia.com/gpu": 8, "pods": 110}) for n in "nm")
+    snapshot = Snapshot(nodes=nodes, pods=tuple(pods), groups=tuple(groups), queues=(Queue("q"),), now=10_000)
+    return snapshot, POLICY
 
 
 def stated(snapshot: Snapshot, policy: Policy) -> tuple[Problem, Rules]:
@@ -99,23 +119,75 @@ def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pyt
     assert not beats(found.greedy, found.levels)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_better_of_both_orders_of_jobs_stands(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest pods first or not: no plan that was found is above the one that is taken."""
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_of_the_plans_that_were_tried_stands(seed: int) -> None:
+    """Halfway down the levels, at their end, and where these leave out a job, as jobs find nodes."""
     problem, rules = stated(*crowded(seed))
     allowed = rights(problem, rules, greedy_plan(problem, rules))
     tried: list[Plan] = []
 
-    def stand(problem: Problem, rules: Rules, jobs: Ints, going: Ints) -> Plan:
-        tried.append(towards(problem, rules, jobs, going))
+    def stand(problem: Problem, rules: Rules, jobs: Ints, going: Ints, first: Ints) -> Plan:
+        tried.append(towards(problem, rules, jobs, going, first))
         return tried[-1]
 
     found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
     assert found is not None
-    assert len(tried) == 2
+    assert tried
     for plan in tried:
         reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
         assert not beats(reached, found.levels)
+
+
+@pytest.mark.parametrize("most", [0, 1, 100])
+@pytest.mark.parametrize("seed", range(8))
+def test_who_goes_on_single_nodes_is_who_goes_from_the_pool(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For no pair of a shape and a node, for those of which a node takes one, and for all."""
+    monkeypatch.setattr(model_cleared, "MOST", most)
+    problem, rules = stated(*crowded(seed))
+    of = pooled(problem, rules, rights(problem, rules, greedy_plan(problem, rules)))
+    ledger = Ledger(of.problem, of.rules, of.rights, np.ones(len(of.problem.node_free), bool))
+    floor = Joint(ledger)
+    cleared = model_cleared.Cleared(ledger, floor, problem, rules, of)
+    search = Search(ledger, floor, EFFORT, None, Clock())
+    for _ in levels._evicting_levels(search):
+        pass
+    assert ledger.evictions is not None
+    going = cleared.going(search.value)
+    for cause in (PREEMPT, RECLAIM):
+        here = np.zeros(len(of.problem.victims.holder), np.int64)
+        for s, pods, why in going:
+            assert pods <= problem.victims.count[s]
+            here[of.set_of[s]] += pods * (why == cause)
+        pool = [search.value(terms) if terms.variables else 0 for terms in ledger.evictions.out[cause]]
+        assert here.tolist() == pool
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_rows_of_single_nodes_cost_no_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a variable for every pair of a shape and a node the bounds hold for the optimum too."""
+    exact = solved(*world(seed))
+    monkeypatch.setattr(model_cleared, "MOST", 1000)
+    agree(exact, from_afar(monkeypatch, *world(seed)))
+
+
+def test_a_node_is_cleared_for_a_pod_that_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes of 8 GPUs, on each of them four pods of 2 GPUs; gangs a and b of four pods have two on each node, c, a
+    gang of four too, waits with one pod of 8 GPUs. In the pool a's 8 GPUs are enough, on nodes both a and b have to go.
+    """
+    problem, rules = stated(*two_gangs_across())
+    allowed = rights(problem, rules, greedy_plan(problem, rules))
+
+    def bound(most: int) -> int | None:
+        monkeypatch.setattr(model_cleared, "MOST", most)
+        found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
+        assert found is not None
+        assert len(found.plan.count) == 1
+        return next(level.bound for level in found.levels if level.name == "disruption.gangs")
+
+    assert bound(0) == -1
+    assert bound(1) == -2
 
 
 def test_a_deficit_level_that_is_asked_for_is_given() -> None:
@@ -166,7 +238,7 @@ def test_whatever_is_aimed_at_the_plan_keeps_the_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
     jobs = rng.permutation(np.flatnonzero(rules.need > 0))
     going = rng.integers(0, 2, len(problem.victims.queue)) * problem.victims.running
-    plan: Plan = towards(problem, rules, jobs, going)
+    plan: Plan = towards(problem, rules, jobs, going, np.zeros((0, 3), np.int64))
     assert violations(problem, rules, plan) == []
 
 
