@@ -211,8 +211,6 @@ def _cycle(
         plan, broken = (
             _verified(problem, rules, chosen) if solving else (chosen, tuple(violations(problem, rules, chosen)))
         )
-        if solving and not broken and found and not respected(census, problem, index, plan, found):
-            plan, broken = chosen, tuple(violations(problem, rules, chosen))
         if not broken:
             break
         notes.append(f"the greedy plan breaks {len(broken)} rules and was discarded: {broken[0].message}")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from solver_sched import cycle
@@ -14,6 +15,7 @@ from solver_sched.actions.decide import Bind
 from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
+from solver_sched.greedy import settle
 from solver_sched.model.effort import Effort, LevelResult, Solution
 from solver_sched.plugins.plugin import Violation
 from solver_sched.plugins.rules import Rules
@@ -60,6 +62,22 @@ def test_the_solver_sees_what_greedy_misses() -> None:
     # 4 of 4 cpu against 1 of 4
     start = next(level for level in report.levels if level.name == "start>=0")
     assert start.value == start.bound == 4 * report.greedy_levels["start>=0"]
+
+
+def test_greedy_alone_leaves_its_pods_where_it_placed_them() -> None:
+    """Nodes a of 4 CPUs and b of 2, packed. The older pod of 1 CPU takes b, where it fills most, so the younger of 2 CPUs
+    takes a. In the other order both would be on fuller nodes, but greedy looks at one pod after the other.
+    """
+    old = PodGroup("ns", "old", "scheduling.volcano.sh/v1beta1", 1, created=1)
+    young = PodGroup("ns", "young", "scheduling.volcano.sh/v1beta1", 1, created=2)
+    nodes = tuple(Node(name, {"cpu": cpu, "pods": 110}) for name, cpu in (("a", 4000), ("b", 2000)))
+    both = pods("old", 1000, 1, "ns/old") + pods("young", 2000, 1, "ns/young")
+    snapshot, packing = Snapshot(nodes, both, (old, young), now=3), load_policy("packing")
+    report = run_cycle(snapshot, packing, HERE, solver="greedy")
+    where = {one.pod: one.node for one in report.decisions if isinstance(one, Bind)}
+    assert where == {"ns/old-0": "b", "ns/young-0": "a"}
+    settled = settle(report.problem, report.rules, report.plan)
+    assert settled.node[settled.pod_set == int(np.flatnonzero(report.problem.job_created == 2)[0])].tolist() == [1]
 
 
 def test_greedy_alone_proves_nothing() -> None:

@@ -23,6 +23,7 @@ from solver_sched.cluster.sources import load_snapshot
 from solver_sched.conditions import Shown
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.due import seconds_until
+from solver_sched.policy import load_policy
 from solver_sched.policy.watched import WatchedPolicy
 from solver_sched.scheduler import DUMPS_KEPT, Scheduler, Settings
 from solver_sched.snapshot import InputProblem, load
@@ -483,3 +484,24 @@ def test_time_alone_brings_the_next_decision_where_somebody_comes_of_age() -> No
     assert seconds_until(run_cycle(old, policy, Budget(apart=False))) == float("inf")
     running = load_snapshot([node("n", 1), *group("g", 1), pod("g-0", "g", on="n")], now=now)
     assert seconds_until(run_cycle(running, policy, Budget(apart=False))) == float("inf")
+
+
+def test_time_lets_a_group_without_pods_in() -> None:
+    """g, which has no pods yet, asks for more than the cluster has; `sla` lets it in after 1,000 s, 600 of which are
+    over. Without `sla` time alone changes nothing.
+    """
+    waiting = group("g", 1)[0]
+    waiting["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    waiting["spec"]["minResources"] = {"cpu": "9"}
+    waiting["status"] = {"phase": "Pending"}
+    snapshot = load_snapshot([node("n", 1), waiting], now=1767225600 + 600)
+
+    def due(*plugins: dict[str, Any]) -> float:
+        policy = load_policy({"actions": "enqueue, allocate", "tiers": [{"plugins": list(plugins)}]})
+        report = run_cycle(snapshot, policy, Budget(apart=False))
+        assert report.reasons["ns/g"].code == "NotAdmitted"
+        return seconds_until(report)
+
+    overcommit = {"name": "overcommit"}
+    assert due({"name": "sla", "arguments": {"sla-waiting-time": "1000s"}}, overcommit) == 400
+    assert due(overcommit) == float("inf")

@@ -14,17 +14,15 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Ints, Plan, Problem
 from solver_sched.rights import rights
 
-APART = 1000.0
-"""How much more room counts on a node that a pod does not ask for."""
 
-
-def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints, first: Ints) -> Plan:
+def towards(problem: Problem, rules: Rules, jobs: Ints, going: Ints, gone: Ints) -> Plan:
     """`jobs`: rows of those that start, in the order in which they find nodes. `going` (H,): pods of each holder that
-    should go. `first` (.., 3): set, pods and cause of those who go before anybody starts, whose right is not asked for.
+    should go. `gone` (.., 3): set, pods and cause of those who go before anybody starts. Nobody asks whether there is a
+    right to that: where no job starts that may take from them, the plan breaks C18.
     """
     plan = _Towards(problem, rules, going)
-    for s, pods, cause in first.tolist():
-        plan.goes(s, pods, cause)
+    for s, pods, cause in gone.tolist():
+        plan._evict(s, pods, cause)
     return plan.run_through(jobs)
 
 
@@ -57,11 +55,6 @@ class _Towards(Evicting):
                 self.started.add(j)
         return greedy_plan(p, rules, self.plan())
 
-    def goes(self, s: int, pods: int, cause: int) -> None:
-        """Pods of a set go, whoever starts."""
-        self._evict(s, pods, cause)
-        self.log.clear()
-
     def _take(self, s: int) -> bool:
         h = int(self.problem.victims.holder[s])
         if self.kept[h] and self.left_to_go[h] <= 0:
@@ -73,15 +66,19 @@ class _Towards(Evicting):
         super()._evict(s, pods, cause)
 
     def _idle(self, shape: int) -> int:
-        """The tightest node that takes the pod as it is, -1 if none does."""
+        """The tightest node that takes the pod as it is, -1 if none does; of all nodes one where least is idle of what
+        is contended and the pod does not ask for.
+        """
         asked = self.problem.request[shape] > 0
         fits = (self.free[:, asked] >= self.problem.request[shape, asked]).all(axis=1)
         fits &= ~self.rules.forbidden[shape, self.problem.node_kind] & ~self.loads.shut(shape)
-        # what is contended and not asked for had better be left where it can be used
-        weight = np.where(asked, 1.0, APART * self.rules.contended) / self.largest
-        left = np.where(fits, np.maximum(self.free, 0) @ weight, np.inf)
-        node = int(left.argmin()) if len(left) else -1
-        return node if node >= 0 and fits[node] else -1
+        if not fits.any():
+            return -1
+        room, spared = np.maximum(self.free, 0) / self.largest, self.rules.contended & ~asked
+        if spared.any():
+            idle = room[:, spared].sum(axis=1)
+            fits &= idle == idle[fits].min()
+        return int(np.where(fits, room[:, asked].sum(axis=1), np.inf).argmin())
 
     def _nodes(self, shape: int, order: Ints) -> Ints:
         """Where those who should go make room enough, the tightest first; then where they come nearest to it."""

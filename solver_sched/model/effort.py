@@ -104,8 +104,8 @@ Fill = Callable[[Problem, Rules, Plan, int | None], Plan]
 
 Stand = Callable[[Problem, Rules, Ints, Ints, Ints], Plan]
 """A plan in which jobs (rows, in the order in which they find nodes) start and others make room: pods of each holder
-that should go (H,), and of these (.., 3) set, pods and cause of who goes in any case. It comes as near to that as it
-finds nodes (greedy).
+that should go (H,), and of these (.., 3) set, pods and cause of who goes in any case: if none of those starts who may
+take from them, the plan breaks C18. It comes as near to that as it finds nodes (greedy).
 """
 
 Progress = Callable[[LevelResult], None]

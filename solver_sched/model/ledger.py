@@ -194,15 +194,23 @@ class Ledger:
             count -= size
 
     @cached_property
-    def _running(self) -> list[tuple[int, int, int]]:
-        """Running units: row, how many, rank. What runs above a minimum may stand below its priority."""
-        p, v, out = self.problem, self.problem.victims, defaultdict[tuple[int, int], int](int)
-        count, surplus = p.unit_count.copy(), self.rules.surplus_rank[v.beyond_holder]
+    def _in_minimums(self) -> Ints:
+        """(U,) units that do not run above a minimum, as far as that is known."""
+        v, count = self.problem.victims, self.problem.unit_count.copy()
         np.subtract.at(count, v.beyond_unit, v.beyond_count)
+        return count
+
+    @cached_property
+    def _running(self) -> list[tuple[int, int, int]]:
+        """Running units: row, how many, the first rank of a job that counts them, past all if none does. What runs
+        above a minimum may stand below its priority.
+        """
+        v, count, out = self.problem.victims, self._in_minimums, defaultdict[tuple[int, int], int](int)
+        surplus = self.rules.surplus_rank[v.beyond_holder]
         units = np.concatenate([np.arange(len(count)), v.beyond_unit]).tolist()
         counts, at = np.concatenate([count, v.beyond_count]), np.concatenate([self.rules.unit_rank, surplus])
-        # at the first rank of a job from which on it counts: what no level tells apart is one variable
-        ranks = np.unique([cls.rank for cls in self.classes])
+        # what no level tells apart is one variable
+        ranks = np.unique(np.array([cls.rank for cls in self.classes], np.int64))
         at = np.append(ranks, len(self.rules.rank_names))[np.searchsorted(ranks, at)]
         for u, n, rank in zip(units, counts.tolist(), at.tolist(), strict=True):
             out[u, rank] += n
@@ -215,8 +223,7 @@ class Ledger:
         # a unit larger than its queue's share is never inside it
         if self.evictions is None:
             return [(u, self.int_var(n), at) for u, n, at in self._running if fits[u].all()]
-        count, v, rank = self.problem.unit_count.copy(), self.problem.victims, self.rules.unit_rank
-        np.subtract.at(count, v.beyond_unit, v.beyond_count)
+        count, v, rank = self._in_minimums.copy(), self.problem.victims, self.rules.unit_rank
         np.subtract.at(count, v.unit_row[v.unit_row >= 0], 1)
         rows = [(u, n) for u, n in enumerate(count.tolist()) if n and fits[u].all()]
         return [(u, self.int_var(n), int(rank[u])) for u, n in rows] + self.evictions.kept_units()

@@ -28,12 +28,12 @@ from solver_sched.model.evictions import opened
 from solver_sched.model.floor import Apart, Joint
 from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms
+from solver_sched.model.linear import Terms, summed
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import EMPTY_PLAN, RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
@@ -42,8 +42,10 @@ AFAR, NEAR, LEAST_LEFT = 0.5, 0.5, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to look at single ones as well, and to find places
 for what was seen from afar.
 """
+STEER = 0.15
+"""Deterministic seconds for the least harm in sum, where the clock has cut off the levels that look for it in turn."""
 COMPARABLE = 0.25
-"""Part of the time that is left for a second plan on real nodes to be compared with the first."""
+"""Part of the time that is left for one more plan on real nodes to be compared with the best so far."""
 IN_SUM, PAIRS = 0.4, 6_000
 """Part of the time for sums over equal nodes where single nodes may follow; pairs of a node and a shape up to which
 they do.
@@ -258,16 +260,24 @@ def _from_afar(
         return None, 0.0
     search = Search(ledger, floor, replace(effort, seconds=AFAR * effort.seconds), progress, Clock(AFAR * clock.left))
     search.reduced, search.mostly_known = Reduced(ledger.model), True
-    last, found = _last_start(ledger), list[_Found]()
+    evictions = ledger.evictions
+    assert evictions is not None
+    last, standing = _last_start(ledger), list[_Standing]()
     for level in _evicting_levels(search):
         if level.name == last and search.incumbent is not None:
-            found.append(_found(search, cleared, problem, rules, stand))
-    if search.incumbent is None or (not found and clock.over(LEAST_LEFT)):
+            standing.append(_on_nodes(search, cleared, problem, rules, stand, EMPTY_PLAN))
+    cut, late, search.clock = search.clock.over(), clock.over(LEAST_LEFT), clock
+    if search.incumbent is None or (late and not standing):
         return None, search.spent
-    search.clock = clock
-    if not found or not clock.over(LEAST_LEFT):
-        found.append(_found(search, cleared, problem, rules, stand))
-    plan, levels = _stood(search, found, problem, rules, allowed, effort, clock, stand)
+    if not late:
+        if cut:
+            search.steer(summed(evictions.keep_value(rank) for rank in evictions.ranks()), STEER)
+        other = standing[0].plan if standing else EMPTY_PLAN
+        standing.append(_on_nodes(search, cleared, problem, rules, stand, other))
+    best = _stood(search, standing, problem, rules, allowed, effort, clock, stand)
+    if best is None:
+        return None, search.spent
+    plan, levels = best
     bounds = search.rebound({level.name: level.value for level in levels})
     out: list[LevelResult] = []
     for level in levels:
@@ -286,52 +296,59 @@ def _last_start(ledger: Ledger) -> str:
     return f"{'in-share.' * ledger.owned}start>={names[ranks[-1]]}" if ranks else ""
 
 
-class _Found(NamedTuple):
+class _Standing(NamedTuple):
     """A plan on real nodes; `whole`: it starts all that the solution on pooled ones does."""
 
     plan: Plan
     whole: bool
 
 
-def _found(search: Search, cleared: Cleared, problem: Problem, rules: Rules, stand: Stand) -> _Found:
-    """All go who should in the incumbent, and the largest pods find nodes first, as they fit the fewest."""
+def _on_nodes(search: Search, cleared: Cleared, problem: Problem, rules: Rules, stand: Stand, other: Plan) -> _Standing:
+    """All go who should in the incumbent, and the largest pods find nodes first, as they fit the fewest. Where that
+    does not suffice those go who do in the `other` plan.
+    """
     jobs, size, going = _aim(search)
-    who = np.array(cleared.going(search.value), np.int64).reshape(-1, 3)
-    plan = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going, who)
-    return _Found(plan, bool((plan.of_jobs(problem)[jobs] > 0).all()))
+    going = np.maximum(going, problem.victims.of_holders(other.evicted(problem)))
+    gone = np.array(cleared.going(search.value), np.int64).reshape(-1, 3)
+    plan = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going, gone)
+    return _Standing(plan, bool((plan.of_jobs(problem)[jobs] > 0).all()))
 
 
 def _stood(
     search: Search,
-    found: Sequence[_Found],
+    standing: Sequence[_Standing],
     problem: Problem,
     rules: Rules,
     allowed: Rights,
     effort: Effort,
     clock: Clock,
     stand: Stand,
-) -> tuple[Plan, tuple[LevelResult, ...]]:
-    """The best of the plans that were found, with its levels. Where none starts all that it should, of some more that
-    come near to the incumbent: others go as jobs find nodes, in the order in which levels count them, or the largest
-    pods first.
+) -> tuple[Plan, tuple[LevelResult, ...]] | None:
+    """The best of these plans, with its levels. Where none starts all that it should, of some more that come near to
+    the incumbent: others go as jobs find nodes, in the order in which levels count them, or the largest pods first.
+    None: somebody goes for nobody in each of them, or there is no time to tell.
     """
-    plans = [one.plan for one in found]
+    plans = [one.plan for one in standing]
     # where the pooled levels took all of their time there is enough for no more
-    if not any(one.whole for one in found) and not clock.over(1 - AFAR):
+    if not any(one.whole for one in standing) and not clock.over(1 - AFAR):
         jobs, size, going = _aim(search)
         nobody = np.zeros((0, 3), np.int64)
-        more = [stand(problem, rules, order, going, nobody) for order in (jobs, jobs[np.argsort(-size, kind="stable")])]
+        plans += [
+            stand(problem, rules, order, going, nobody) for order in (jobs, jobs[np.argsort(-size, kind="stable")])
+        ]
         # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
-        plans = sorted(plans + more, key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
+        plans.sort(key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
     asked = frozenset(level.name for level in search.results)
-    best, levels = plans[0], evaluate(problem, rules, plans[0], effort, (), allowed, clock, asked)
-    for plan in plans[1:]:
-        if levels and clock.over(COMPARABLE):
+    best: tuple[Plan, tuple[LevelResult, ...]] | None = None
+    for plan in plans:
+        if best is not None and clock.over(COMPARABLE):
             break
-        reached = evaluate(problem, rules, plan, effort, levels, allowed, clock, asked)
-        if reached and (not levels or beats({level.name: level.value for level in reached}, levels)):
-            best, levels = plan, evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
-    return best, levels
+        levels = evaluate(problem, rules, plan, effort, () if best is None else best[1], allowed, clock, asked)
+        if levels and best is not None and beats({level.name: level.value for level in levels}, best[1]):
+            best = plan, evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
+        elif levels and best is None:
+            best = plan, levels
+    return best
 
 
 def _aim(search: Search) -> tuple[Ints, Floats, Ints]:

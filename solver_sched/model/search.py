@@ -34,7 +34,9 @@ REPAIRS = 6
 CLOSE_ENOUGH = 5e-4
 """Cuts are bought only while an incumbent that packs is further than this from the bound."""
 CHEAP = 0.02
-"""Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count."""
+"""Deterministic seconds up to which a level is closed to the last unit; beyond, the gaps count. With a relaxation that
+bounds levels before they are solved the gaps count from the start: to close hundreds of units takes most of the time.
+"""
 NEVER = -(2**62)
 """Below every value: a row that no longer binds, a value that any solution reaches."""
 WALL_LIMIT = " (wall limit)"
@@ -95,8 +97,7 @@ class Search:
         self.levels_left = 1
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
-        self._locks: dict[str, int] = {}
-        self._least: dict[str, int] = {}
+        self._locks: dict[str, tuple[int, int]] = {}
         self.settled: Callable[[str], bool] = lambda _: False
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
@@ -219,7 +220,7 @@ class Search:
             self.progress(result)
         if objective.variables and self.incumbent is not None:
             slack = 0 if self.small else unit - 1 if unit else int(self.effort.gap * abs(best))
-            self._locks[name] = len(self.model.proto.constraints)
+            at = len(self.model.proto.constraints)
             # of a unit the levels below get what the level has not used itself
             lock = min(best, bound - slack) if unit else best - slack
             if least is not None and not self.ahead:
@@ -227,12 +228,19 @@ class Search:
                 lock = max(lock, min(best, least))
             self.ahead |= least is not None and best > least
             self.lock(objective, lock)
-            self._least[name] = lock
+            self._locks[name] = at, lock
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
         if self.after_level is not None:
             self.after_level()
         return result
+
+    def steer(self, objective: Terms, seconds: float) -> None:
+        """Move the incumbent to one that is worth more in an objective that is no level."""
+        outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
+        self.spent += outcome.effort
+        if outcome.solution is not None and objective.at(outcome.solution) > self.value(objective):
+            self._accept(outcome.solution)
 
     def _proof(self, objective: Terms) -> Proof | None:
         """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
@@ -284,17 +292,18 @@ class Search:
         return effort, objective.span()
 
     def rebound(self, values: Mapping[str, int]) -> dict[str, int]:
-        """Upper bounds of the levels for a plan of other values, each given that plan's values above: where these are
-        those of this search, its own; below, those of the relaxation, as long as the clock allows.
+        """Upper bounds of the levels for a plan of other values, each given that plan's values above: as far as these
+        reach what the levels were locked at, its own, where one was looked for; else those of the relaxation, as long
+        as the clock allows.
         """
         out: dict[str, int] = {}
         if self.reduced is not None:  # a plan of other values has what this search has ruled out
             self.reduced.undo()
         same, relaxation = True, None
-        kept: dict[int, int] = dict.fromkeys(self._locks.values(), NEVER)
+        kept: dict[int, int] = {row: NEVER for row, _ in self._locks.values()}
         for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
             name, bound = result.name, span
-            if same and result.bound is not None and result.bound < span:
+            if same and result.bound is not None and (result.bound < span or result.bound == result.value):
                 bound = result.bound
             elif objective is not None and not self.clock.over():
                 if relaxation is None:
@@ -304,9 +313,10 @@ class Search:
                 kept.clear()
                 bound = relaxation.bound(objective, self.clock.left)
             out[name] = bound
-            same &= name in values and values[name] >= self._least.get(name, result.value)
-            if name in self._locks and name in values and objective is not None:
-                kept[self._locks[name]] = values[name] - objective.constant
+            row, least = self._locks.get(name, (-1, result.value))
+            same &= name in values and values[name] >= least
+            if row >= 0 and name in values and objective is not None:
+                kept[row] = values[name] - objective.constant
         return out
 
     def tighten_derived(self) -> None:

@@ -18,12 +18,14 @@ class Sla(Plugin):
     name = "sla"
 
     def age_limit(self) -> int:
-        return self._limit() if self.conf.on("jobOrder") else 0
+        return self.limit if self.conf.on("jobOrder") else 0
 
     def voter(self, entrance: Entrance) -> Voter:
-        return _Overdue(self._limit())
+        return _Overdue(self.limit)
 
-    def _limit(self) -> int:
+    @property
+    def limit(self) -> int:
+        """Seconds; 0 = none."""
         return math.ceil(self.conf.seconds("sla-waiting-time"))
 
 

@@ -131,13 +131,8 @@ def proportional(problem: Problem, wanted: Demand) -> Ints:
     out = np.zeros_like(problem.queue_used)
     limit = np.minimum(wanted.ask, real_capability(problem, wanted.avail))
     weight = problem.queue_weight.tolist()
-    floors = np.minimum(problem.queue_guarantee, wanted.avail)
-    everybody = np.where(problem.queue_weight[:, None] > 0, np.maximum(floors, limit), floors)
     for r, avail in enumerate(wanted.avail.tolist()):
-        if everybody[:, r].sum() <= avail:
-            out[:, r] = everybody[:, r]
-            continue
-        floor = floors[:, r].tolist()
+        floor = np.minimum(problem.queue_guarantee[:, r], avail).tolist()
         out[:, r] = water_fill(max(0, avail), weight, floor, limit[:, r].tolist())
     return out
 

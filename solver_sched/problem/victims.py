@@ -127,9 +127,9 @@ class _Table:
         found: dict[tuple[object, ...], int] = {}
         rows, ran = self.rows, self._ran
         for pod in job.resident:
-            node, started = rows.node.get(pod.node or "", -1), pod.started
-            if node < 0 or not pod.preemptable:
+            if not self.may_go(pod):
                 continue
+            node, started = rows.node[pod.node or ""], pod.started
             role, name = role_row.get(pod.role, -1), pod.key
             if started not in ran:
                 ran[started] = self._run_time(started)
@@ -149,7 +149,9 @@ class _Table:
             self.pods[v].append(name)
 
     def _run_time(self, started: int) -> tuple[int, int]:
-        """Seconds and minutes for which a pod has run, as coarse as nothing tells them apart."""
+        """Seconds and minutes for which a pod has run: exact below EXACT_SECONDS, then as coarse as the minutes, which
+        are rounded up to a power of two.
+        """
         if not started:
             return UNKNOWN_SECONDS, 0
         seconds = max(0, self.now - started)

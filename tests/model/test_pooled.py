@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
+from solver_sched.cluster.objects import Budget, Needs, Node, Pod, PodGroup, Queue, Requirement
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan, towards
 from solver_sched.model import cleared as model_cleared
@@ -39,20 +41,22 @@ def crowded(seed: int) -> tuple[Snapshot, Policy]:
     return read_objects(objects), POLICY
 
 
-def two_gangs_across() -> tuple[Snapshot, Policy]:
-    """Two nodes of 8 GPUs; gangs a and b of four pods of 2 GPUs, two on each node; c waits for 8 GPUs in one pod."""
-    pair, eight = (Needs(request=(("nvidia.com/gpu", gpus), ("pods", 1))) for gpus in (2, 8))
+def across(*gangs: tuple[str, int, int, str], budget: str = "") -> tuple[Snapshot, Policy]:
+    """Nodes n and m of 8 GPUs; gangs: name, priority, GPUs of a pod, a node for each pod (none: one pod waits). Of the
+    one that is named by `budget` one pod may go.
+    """
     groups, pods = [], []
-    for name, priority, needs, places in (("a", 0, pair, "nnmm"), ("b", 0, pair, "nnmm"), ("c", 10, eight, "")):
-        phase, members = ("Running", len(places)) if places else ("Inqueue", 1)
+    for name, priority, gpus, places in gangs:
+        phase, needs = "Running" if places else "Inqueue", Needs(request=(("nvidia.com/gpu", gpus), ("pods", 1)))
+        members = max(1, len(places))
         groups.append(PodGroup("ns", name, "v", min_member=members, queue="q", priority=priority, phase=phase))
         for i, node in enumerate(places or [None]):
-            pod = Pod(
-                "ns", f"{name}-{i}", needs, node=node, phase=phase if node else "Pending", scheduler="solver-sched"
-            )
+            key, phase = f"{name}-{i}", phase if node else "Pending"
+            pod = Pod("ns", key, needs, node=node, phase=phase, scheduler="solver-sched", labels={"of": name})
             pods.append(replace(pod, group=f"ns/{name}", priority=priority))
     nodes = tuple(Node(n, {"cpu": 1000, "nvidia.com/gpu": 8, "pods": 110}) for n in "nm")
-    snapshot = Snapshot(nodes=nodes, pods=tuple(pods), groups=tuple(groups), queues=(Queue("q"),), now=10_000)
+    budgets = (Budget("ns", "one", (Requirement("of", "In", (budget,)),), 1),) if budget else ()
+    snapshot = Snapshot(nodes, tuple(pods), tuple(groups), (Queue("q"),), budgets=budgets, now=10_000)
     return snapshot, POLICY
 
 
@@ -119,10 +123,22 @@ def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pyt
     assert not beats(found.greedy, found.levels)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_best_of_the_plans_that_were_tried_stands(seed: int) -> None:
-    """Halfway down the levels, at their end, and where these leave out a job, as jobs find nodes."""
-    problem, rules = stated(*crowded(seed))
+@pytest.mark.parametrize(("seed", "whole", "plans"), [(0, "yy", 2), (2, "yn", 2), (46, "ny", 2), (3, "nn", 4)])
+def test_the_best_of_the_plans_that_were_tried_stands(
+    seed: int, whole: str, plans: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halfway down the levels and at their end: does every job find its nodes there? If in neither, two more are tried
+    in which others go as jobs find nodes.
+    """
+    objects = generate(nodes=16, gangs=16, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
+    problem, rules = stated(read_objects(objects), POLICY)
+    looked, on_nodes = [], levels._on_nodes
+
+    def look(*given: Any) -> Any:
+        looked.append(on_nodes(*given))
+        return looked[-1]
+
+    monkeypatch.setattr(levels, "_on_nodes", look)
     allowed = rights(problem, rules, greedy_plan(problem, rules))
     tried: list[Plan] = []
 
@@ -132,10 +148,53 @@ def test_the_best_of_the_plans_that_were_tried_stands(seed: int) -> None:
 
     found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
     assert found is not None
-    assert tried
+    assert len(tried) == plans
     for plan in tried:
         reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
         assert not beats(reached, found.levels)
+    assert "".join("yn"[not one.whole] for one in looked) == whole
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_nobody_goes_for_a_job_that_finds_no_node(others: bool) -> None:
+    """c waits for 4 GPUs in one pod. In the pool the 4 GPUs of a are enough, on either node b has to go too, and of b
+    only one pod of two may. With no time for other plans than the first there is none.
+    """
+    gangs = ("h", 20, 4, "nm"), ("a", 0, 2, "nm"), ("b", 0, 2, "nm"), ("c", 10, 4, "")
+    problem, rules = stated(*across(*gangs, budget="b"))
+    allowed = rights(problem, rules, greedy_plan(problem, rules))
+    gone: list[int] = []
+
+    def stand(problem: Problem, rules: Rules, jobs: Ints, going: Ints, first: Ints) -> Plan:
+        plan = towards(problem, rules, jobs, going, first)
+        if not others and not gone:
+            time.sleep(3.0)  # more than half of the time
+        gone.append(len(plan.victim))
+        return plan
+
+    found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(5.0), None, stand)
+    assert gone == ([2, 2, 0, 0] if others else [2, 2])
+    assert (found is not None) == others
+    if found is not None:
+        assert violations(problem, rules, found.plan) == []
+
+
+def test_room_beside_idle_gpus_is_left_to_those_who_ask_for_gpus() -> None:
+    """Nodes n and m with 8 idle GPUs and 2 CPUs, l with 8 CPUs and none. Three gangs of 8 GPUs wait, so that GPUs are
+    contended, and one pod of 1 CPU: l is the least tight, and leaves both nodes to the gangs.
+    """
+    snapshot, policy = across(*((name, 0, 8, "") for name in "abc"))
+    small = Needs(request=(("cpu", 1000), ("pods", 1)))
+    group = PodGroup("ns", "d", "v", min_member=1, queue="q", phase="Inqueue")
+    pod = Pod("ns", "d-0", small, phase="Pending", scheduler="solver-sched", group="ns/d")
+    nodes = [replace(one, allocatable={**one.allocatable, "cpu": 2000}) for one in snapshot.nodes]
+    nodes.append(Node("l", {"cpu": 8000, "pods": 110}))
+    snapshot = replace(snapshot, nodes=tuple(nodes), pods=(*snapshot.pods, pod), groups=(*snapshot.groups, group))
+    problem, rules = stated(snapshot, policy)
+    d = int(np.flatnonzero(problem.request[problem.set_shape, 0] > 0)[0])
+    nobody = np.zeros(0, np.int64), np.zeros((0, 3), np.int64)
+    plan = towards(problem, rules, problem.set_job[[d]], *nobody)
+    assert plan.node[plan.pod_set == d].tolist() == [2]
 
 
 @pytest.mark.parametrize("most", [0, 1, 100])
@@ -173,10 +232,10 @@ def test_the_rows_of_single_nodes_cost_no_plan(seed: int, monkeypatch: pytest.Mo
 
 
 def test_a_node_is_cleared_for_a_pod_that_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two nodes of 8 GPUs, on each of them four pods of 2 GPUs; gangs a and b of four pods have two on each node, c, a
-    gang of four too, waits with one pod of 8 GPUs. In the pool a's 8 GPUs are enough, on nodes both a and b have to go.
+    """On each node two pods of 2 GPUs of gang a and two of gang b; c waits with one pod of 8 GPUs. In the pool the 8
+    GPUs of a are enough, on nodes both a and b have to go.
     """
-    problem, rules = stated(*two_gangs_across())
+    problem, rules = stated(*across(("a", 0, 2, "nnmm"), ("b", 0, 2, "nnmm"), ("c", 10, 8, "")))
     allowed = rights(problem, rules, greedy_plan(problem, rules))
 
     def bound(most: int) -> int | None:
