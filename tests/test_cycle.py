@@ -65,7 +65,7 @@ def test_the_solver_sees_what_greedy_misses() -> None:
 
 
 def test_greedy_alone_leaves_its_pods_where_it_placed_them() -> None:
-    """Nodes a of 4 CPUs and b of 2, packed. The older pod of 1 CPU takes b, where it fills most, so the younger of 2 CPUs
+    """Nodes a of 4 CPUs, b of 2, packed. The older pod of 1 CPU takes b, where it fills most, so the younger of 2 CPUs
     takes a. In the other order both would be on fuller nodes, but greedy looks at one pod after the other.
     """
     old = PodGroup("ns", "old", "scheduling.volcano.sh/v1beta1", 1, created=1)
