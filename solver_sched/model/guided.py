@@ -53,7 +53,7 @@ class Repaired:
     effort: float
 
 
-class Guided(mip.Warm):
+class Guided(mip.Relaxation):
     """Repairs guided by the relaxation."""
 
     def __init__(self, ledger: Ledger, floor: Floor, seed: int) -> None:

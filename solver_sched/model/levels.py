@@ -33,7 +33,7 @@ from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of, small
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import EMPTY_PLAN, RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
+from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights, movable, rights, wait_for_moves
 
 LEXIMIN_DEPTH = 2
@@ -262,19 +262,21 @@ def _from_afar(
     search.reduced, search.mostly_known = Reduced(ledger.model), True
     evictions = ledger.evictions
     assert evictions is not None
-    last, standing = _last_start(ledger), list[_Standing]()
+    last, halfway = _last_start(ledger), None
     for level in _evicting_levels(search):
         if level.name == last and search.incumbent is not None:
-            standing.append(_on_nodes(search, cleared, problem, rules, stand, EMPTY_PLAN))
+            halfway = _on_nodes(problem, rules, stand, _aim(search, cleared))
     cut, late, search.clock = search.clock.over(), clock.over(LEAST_LEFT), clock
-    if search.incumbent is None or (late and not standing):
+    if search.incumbent is None or (late and halfway is None):
         return None, search.spent
+    standing = [] if halfway is None else [halfway]
     if not late:
         if cut:
             search.steer(summed(evictions.keep_value(rank) for rank in evictions.ranks()), STEER)
-        other = standing[0].plan if standing else EMPTY_PLAN
-        standing.append(_on_nodes(search, cleared, problem, rules, stand, other))
-    best = _stood(search, standing, problem, rules, allowed, effort, clock, stand)
+        standing += _with_a_reserve(problem, rules, stand, halfway, _aim(search, cleared))
+    if len(standing) > 1 and standing[0].whole and standing[1].whole:
+        del standing[0]  # of those who go there some stay in the second, and as many jobs start
+    best = _stood(search, cleared, standing, problem, rules, allowed, effort, clock, stand)
     if best is None:
         return None, search.spent
     plan, levels = best
@@ -296,26 +298,66 @@ def _last_start(ledger: Ledger) -> str:
     return f"{'in-share.' * ledger.owned}start>={names[ranks[-1]]}" if ranks else ""
 
 
+class _Aim(NamedTuple):
+    """What a solution on pooled nodes starts: jobs (rows) in the order in which levels count them, the size of a pod of
+    each; `gone` (.., 3): set, pods and cause of who goes for them.
+    """
+
+    jobs: Ints
+    size: Floats
+    gone: Ints
+
+    @property
+    def largest_first(self) -> Ints:
+        """The jobs in another order: pods that take much of a node fit the fewest."""
+        return self.jobs[np.argsort(-self.size, kind="stable")]
+
+
 class _Standing(NamedTuple):
-    """A plan on real nodes; `whole`: it starts all that the solution on pooled ones does."""
+    """A plan on real nodes, what it comes from, and whether it starts all of that."""
 
     plan: Plan
+    aim: _Aim
     whole: bool
 
 
-def _on_nodes(search: Search, cleared: Cleared, problem: Problem, rules: Rules, stand: Stand, other: Plan) -> _Standing:
-    """All go who should in the incumbent, and the largest pods find nodes first, as they fit the fewest. Where that
-    does not suffice those go who do in the `other` plan.
+def _on_nodes(problem: Problem, rules: Rules, stand: Stand, aim: _Aim, going: Ints | None = None) -> _Standing:
+    """All go who should, and the largest pods find nodes first. Where that does not suffice others go: of `going` (H,)
+    pods of each holder before any more.
     """
-    jobs, size, going = _aim(search)
-    going = np.maximum(going, problem.victims.of_holders(other.evicted(problem)))
-    gone = np.array(cleared.going(search.value), np.int64).reshape(-1, 3)
-    plan = stand(problem, rules, jobs[np.argsort(-size, kind="stable")], going, gone)
-    return _Standing(plan, bool((plan.of_jobs(problem)[jobs] > 0).all()))
+    going = _of_holders(problem, aim.gone) if going is None else going
+    plan = stand(problem, rules, aim.largest_first, going, aim.gone)
+    return _Standing(plan, aim, bool((plan.of_jobs(problem)[aim.jobs] > 0).all()))
+
+
+def _with_a_reserve(
+    problem: Problem, rules: Rules, stand: Stand, halfway: _Standing | None, aim: _Aim
+) -> Iterator[_Standing]:
+    """What was found halfway, but at first only those go who do at the end, too; and what is aimed at in the end. In
+    both those who went halfway go as they are needed.
+    """
+    if halfway is None:
+        yield _on_nodes(problem, rules, stand, aim)
+        return
+    reserve = _of_holders(problem, halfway.aim.gone)
+    still = {(s, cause): pods for s, pods, cause in aim.gone.tolist()}
+    both = [(s, min(pods, still.get((s, cause), 0)), cause) for s, pods, cause in halfway.aim.gone.tolist()]
+    fewer = np.array([row for row in both if row[1]], np.int64).reshape(-1, 3)
+    if halfway.whole:
+        yield _on_nodes(problem, rules, stand, halfway.aim._replace(gone=fewer), reserve)
+    yield _on_nodes(problem, rules, stand, aim, np.maximum(reserve, _of_holders(problem, aim.gone)))
+
+
+def _of_holders(problem: Problem, gone: Ints) -> Ints:
+    """(H,) pods of each holder."""
+    out = np.zeros(len(problem.victims.queue), np.int64)
+    np.add.at(out, problem.victims.holder[gone[:, 0]], gone[:, 1])
+    return out
 
 
 def _stood(
     search: Search,
+    cleared: Cleared,
     standing: Sequence[_Standing],
     problem: Problem,
     rules: Rules,
@@ -331,41 +373,36 @@ def _stood(
     plans = [one.plan for one in standing]
     # where the pooled levels took all of their time there is enough for no more
     if not any(one.whole for one in standing) and not clock.over(1 - AFAR):
-        jobs, size, going = _aim(search)
-        nobody = np.zeros((0, 3), np.int64)
-        plans += [
-            stand(problem, rules, order, going, nobody) for order in (jobs, jobs[np.argsort(-size, kind="stable")])
-        ]
+        aim = _aim(search, cleared)
+        going, nobody = _of_holders(problem, aim.gone), aim.gone[:0]
+        plans += [stand(problem, rules, order, going, nobody) for order in (aim.jobs, aim.largest_first)]
         # most likely better is the one that starts the first job, in the order of levels, that only one of them starts
-        plans.sort(key=lambda plan: (plan.of_jobs(problem)[jobs] > 0).tolist(), reverse=True)
+        plans.sort(key=lambda plan: (plan.of_jobs(problem)[aim.jobs] > 0).tolist(), reverse=True)
     asked = frozenset(level.name for level in search.results)
     best: tuple[Plan, tuple[LevelResult, ...]] | None = None
     for plan in plans:
         if best is not None and clock.over(COMPARABLE):
             break
-        levels = evaluate(problem, rules, plan, effort, () if best is None else best[1], allowed, clock, asked)
-        if levels and best is not None and beats({level.name: level.value for level in levels}, best[1]):
-            best = plan, evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
-        elif levels and best is None:
+        levels = evaluate(problem, rules, plan, effort, (), allowed, clock, asked)
+        if levels and (best is None or beats({level.name: level.value for level in levels}, best[1])):
             best = plan, levels
     return best
 
 
-def _aim(search: Search) -> tuple[Ints, Floats, Ints]:
-    """What the incumbent starts, in the order in which levels count it, the size of a pod of each such job, and how
-    many pods of each holder go (H,).
-    """
-    problem, rules, plan = search.ledger.problem, search.ledger.rules, plan_of(search)
+def _aim(search: Search, cleared: Cleared) -> _Aim:
+    """Of the incumbent."""
+    ledger = search.ledger
+    problem, rules, plan = ledger.problem, ledger.rules, plan_of(search)
     own = np.zeros(len(rules.need), bool)
-    for cls, terms in zip(search.ledger.classes, search.ledger.terms, strict=True):
+    for cls, terms in zip(ledger.classes, ledger.terms, strict=True):
         own[cls.jobs[: search.value(terms.own.started)]] = True
-    largest = np.maximum(search.ledger.problem.class_free.max(axis=0, initial=0), 1)
+    largest = np.maximum(problem.class_free.max(axis=0, initial=0), 1)
     size = np.zeros(len(rules.need))
     np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
     jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
     first = rules.rank[jobs] < rules.first_claims
-    order = np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))
-    return jobs[order], size[jobs[order]], problem.victims.of_holders(plan.evicted(problem))
+    order = jobs[np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))]
+    return _Aim(order, size[order], np.array(cleared.going(search.value), np.int64).reshape(-1, 3))
 
 
 def sparingly(tell: Callable[[], None]) -> Callable[[], None]:

@@ -147,60 +147,7 @@ def add_row(solver: pywraplp.Solver, columns: Sequence[pywraplp.Variable], row: 
 
 
 class Relaxation:
-    """The linear relaxation of a model as it is now, for GLOP: several objectives, each from the basis of the last."""
-
-    def __init__(self, model: cp_model.CpModel) -> None:
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
-        self.columns = [self._solver.NumVar(float(low), float(high), "") for low, high in domains(model).tolist()]
-        self._rows = [add_row(self._solver, self.columns, row) for row in rows(model)]
-
-    def at_least(self, row: int, low: int) -> None:
-        """Another left side for a row."""
-        self._rows[row].SetLb(float(low) if low > -INFINITE else -self._solver.infinity())
-
-    def maximise(self, objective: Terms, seconds: float = math.inf) -> bool:
-        """Whether it was solved to the optimum in time."""
-        goal = self._solver.Objective()
-        goal.Clear()
-        for variable, coefficient in zip(objective.variables, objective.coefficients, strict=True):
-            column = self.columns[variable.index]
-            goal.SetCoefficient(column, goal.GetCoefficient(column) + coefficient)
-        goal.SetMaximization()
-        if seconds < math.inf:
-            self._solver.SetTimeLimit(max(1, int(1000 * seconds)))
-        return bool(self._solver.Solve() == pywraplp.Solver.OPTIMAL)
-
-    def bound(self, objective: Terms, seconds: float = math.inf) -> int:
-        """Upper bound of an objective; its span where that was not solved in time."""
-        if not self.maximise(objective, seconds):
-            return objective.span()
-        value = self._solver.Objective().Value()
-        return min(objective.span(), int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value)))))
-
-
-def prices(
-    model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int, seconds: float = math.inf
-) -> list[int] | None:
-    """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
-
-    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved in time.
-    """
-    everything = Terms()
-    for variable in pods:
-        everything.add(variable, 1)
-    relaxation = Relaxation(model)
-    solved, columns = relaxation.maximise(everything, seconds), relaxation.columns
-    # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
-    return [round(most * min(1.0, max(0.0, 1.0 - columns[v.index].reduced_cost()))) for v in pods] if solved else None
-
-
-def relaxed_bound(model: cp_model.CpModel, objective: Terms, seconds: float = math.inf) -> int:
-    """Upper bound of an objective over the linear relaxation; its span where that was not solved in time."""
-    return Relaxation(model).bound(objective, seconds)
-
-
-class Warm:
-    """The relaxation of one model in GLOP, kept between levels: each starts from the basis of the last."""
+    """The linear relaxation of a model in GLOP, kept between objectives: each starts from the basis of the last."""
 
     def __init__(self, model: cp_model.CpModel) -> None:
         self._model = model
@@ -221,3 +168,53 @@ class Warm:
         for row in rows(self._model, len(self._rows)):
             self._rows.append(row)
             self._duals.append(add_row(self._solver, self._columns, row))
+
+    def at_least(self, row: int, low: int) -> None:
+        """Another left side for a row, which the model does not know of."""
+        self._sync()
+        self._duals[row].SetLb(float(low) if low > -INFINITE else -self._solver.infinity())
+
+    def maximise(self, objective: Terms, seconds: float = math.inf) -> bool:
+        """Whether it was solved to the optimum in time."""
+        self._sync()
+        goal, whole = self._solver.Objective(), objective.collected()
+        goal.Clear()
+        for variable, coefficient in zip(whole.variables, whole.coefficients, strict=True):
+            goal.SetCoefficient(self._columns[variable.index], coefficient)
+        goal.SetMaximization()
+        if seconds < math.inf:
+            self._solver.SetTimeLimit(max(1, int(1000 * seconds)))
+        return bool(self._solver.Solve() == pywraplp.Solver.OPTIMAL)
+
+    def bound(self, objective: Terms, seconds: float = math.inf) -> int:
+        """Upper bound of an objective; its span where that was not solved in time."""
+        if not self.maximise(objective, seconds):
+            return objective.span()
+        value = self._solver.Objective().Value()
+        return min(objective.span(), int(objective.constant + math.floor(value + TOLERANCE * max(1.0, abs(value)))))
+
+    def reduced_cost(self, variable: cp_model.IntVar) -> float:
+        """Of the last solve."""
+        return float(self._columns[variable.index].reduced_cost())
+
+
+def prices(
+    model: cp_model.CpModel, pods: Sequence[cp_model.IntVar], most: int, seconds: float = math.inf
+) -> list[int] | None:
+    """What one more pod of each shape would cost, 0..most, when as many as fit are placed (dual of the relaxation).
+
+    The upper bounds of `pods` are what is to be placed. None: the relaxation was not solved in time.
+    """
+    everything = Terms()
+    for variable in pods:
+        everything.add(variable, 1)
+    relaxation = Relaxation(model)
+    if not relaxation.maximise(everything, seconds):
+        return None
+    # reduced cost 1 - price where all pods of the shape are placed, 0 where some are not
+    return [round(most * min(1.0, max(0.0, 1.0 - relaxation.reduced_cost(one)))) for one in pods]
+
+
+def relaxed_bound(model: cp_model.CpModel, objective: Terms, seconds: float = math.inf) -> int:
+    """Upper bound of an objective over the linear relaxation; its span where that was not solved in time."""
+    return Relaxation(model).bound(objective, seconds)

@@ -40,7 +40,7 @@ class Proof:
     domain: Ints
 
 
-class Reduced(mip.Warm):
+class Reduced(mip.Relaxation):
     """What is ruled out of one model, level by level."""
 
     def __init__(self, model: cp_model.CpModel) -> None:

@@ -297,12 +297,14 @@ class Search:
         as the clock allows.
         """
         out: dict[str, int] = {}
+        relaxation: mip.Relaxation | None = self.reduced
         if self.reduced is not None:  # a plan of other values has what this search has ruled out
             self.reduced.undo()
-        same, relaxation = True, None
+        same = True
         kept: dict[int, int] = {row: NEVER for row, _ in self._locks.values()}
         for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
-            name, bound = result.name, span
+            # what levels have ruled out narrowed the span that was written down
+            name, bound = result.name, span if objective is None else objective.span()
             if same and result.bound is not None and (result.bound < span or result.bound == result.value):
                 bound = result.bound
             elif objective is not None and not self.clock.over():
