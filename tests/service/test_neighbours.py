@@ -40,7 +40,7 @@ def test_a_member_that_the_kubelet_rejects_is_replaced(
     """
     with (
         Proxy(
-            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=6)]
+            control_plane.url, control_plane.authority, faults=[Faults(where="/binding$", stall=1, stall_seconds=9)]
         ) as proxy,
         Recorder(cluster) as recorder,
     ):
