@@ -36,7 +36,8 @@ from solver_sched.document import certificate
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import ledger
 from solver_sched.model.effort import Effort
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.encode import encode

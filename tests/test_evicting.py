@@ -17,7 +17,8 @@ from solver_sched.actions.evict import Evict
 from solver_sched.cycle import CycleReport, run_cycle
 from solver_sched.greedy import evicting_plan, greedy_plan
 from solver_sched.model.effort import Solution, beats
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import PREEMPT, Plan

@@ -15,11 +15,11 @@ import pytest
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evict, evicting_plan, fill, greedy_plan
 from solver_sched.greedy.balance import Balance
-from solver_sched.model import levels
+from solver_sched.model import solve as solving
 from solver_sched.model.effort import Effort
 from solver_sched.model.evictions import Evictions
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import solve
+from solver_sched.model.solve import solve
 from solver_sched.plugins import PLUGINS
 from solver_sched.plugins.plugin import Plugin
 from solver_sched.plugins.rules import Rules, derive
@@ -112,7 +112,7 @@ RIGHTS: dict[str, Callable[..., Rights]] = {
     "gangs end by preempt": lambda given, p, r: replace(given, ends_by_preempt=given.ends_by_reclaim),
 }
 SOLVER: dict[str, Fault] = {
-    **{f"solver: {name}": misread(change, levels) for name, change in RIGHTS.items()},
+    **{f"solver: {name}": misread(change, solving) for name, change in RIGHTS.items()},
     "no budgets": silent(Evictions, "_budgets"),
     "no room for reclaim": silent(Evictions, "_reclaim_room"),
     "no balance": silent(Evictions, "preempt_rows"),

@@ -10,8 +10,9 @@ from solver_sched.cluster.objects import Budget, Queue
 from solver_sched.cycle import Budget as Seconds
 from solver_sched.cycle import run_cycle
 from solver_sched.greedy import evicting_plan, greedy_plan
-from solver_sched.model import levels
+from solver_sched.model import solve as solving
 from solver_sched.model.effort import Solution
+from solver_sched.model.levels import evaluate
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import EMPTY_PLAN, PREEMPT, RECLAIM, Problem
 from solver_sched.verify import violations
@@ -100,9 +101,9 @@ def test_greedy_is_the_floor_of_a_cycle_that_evicts(monkeypatch: pytest.MonkeyPa
     jobs = ((jobs[0][0], low), jobs[1])
 
     def nothing(problem: Problem, rules: Rules, allowed: Any, effort: Any, *_: Any) -> tuple[Solution, float]:
-        return Solution(EMPTY_PLAN, levels.evaluate(problem, rules, EMPTY_PLAN, effort, (), allowed)), 0.0
+        return Solution(EMPTY_PLAN, evaluate(problem, rules, EMPTY_PLAN, effort, (), allowed)), 0.0
 
-    monkeypatch.setattr(levels, "_freeing", nothing)
+    monkeypatch.setattr(solving, "_freeing", nothing)
     report = run_cycle(*stated_full(*jobs, plugins=DRF), Seconds(2.0, apart=False))
     assert (report.winner, int(report.plan.out.sum()), int(report.plan.count.sum())) == ("greedy", 4, 4)
     assert report.greedy_levels["start>=5"] > 0

@@ -17,7 +17,7 @@ from solver_sched.cluster.objects import Needs, Node, Pod, PodGroup, Queue
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.metrics import LISTED, NAMES, Metrics
-from solver_sched.model import levels
+from solver_sched.model import solve as solving
 from solver_sched.plugins.plugin import Violation
 from solver_sched.policy import load_policy
 from solver_sched.simulate.generate import generate
@@ -185,7 +185,7 @@ def test_a_lost_solver_and_a_refused_plan_are_counted(monkeypatch: pytest.Monkey
         raise ValueError("no")
 
     metrics = Metrics()
-    monkeypatch.setattr(levels, "solve", broken)
+    monkeypatch.setattr(solving, "solve", broken)
     metrics.observe_cycle(planned(FITS))
     seen = scraped(metrics)
     assert (seen["solver_sched_solver_lost_total"], seen["solver_sched_plan_refused_total"]) == (1, 0)

@@ -20,7 +20,7 @@ from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.greedy import greedy_plan
 from solver_sched.model.effort import Effort
-from solver_sched.model.levels import solve
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.arrays import EMPTY_PLAN, Index, Problem

@@ -25,8 +25,9 @@ from solver_sched.model import classes, ledger
 from solver_sched.model.classes import JobClass
 from solver_sched.model.effort import Effort
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
 from solver_sched.model.placement import Placement
+from solver_sched.model.solve import solve
 from solver_sched.plugins import PLUGINS, capacity, gang, predicates
 from solver_sched.plugins import rules as combined
 from solver_sched.plugins.plugin import NodeScores, Plugin, QueueCeiling

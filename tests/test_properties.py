@@ -22,7 +22,8 @@ from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, CycleReport, run_cycle
 from solver_sched.greedy import greedy_plan
 from solver_sched.model.effort import Effort, LevelResult, Solution
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import Index, Plan, Problem

@@ -12,7 +12,7 @@ from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan
 from solver_sched.model import ledger
 from solver_sched.model.effort import Effort
-from solver_sched.model.levels import solve
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.encode import encode

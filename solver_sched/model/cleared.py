@@ -49,6 +49,7 @@ class Cleared:
             self._on_node[int(v.node[s])].append(s)
         self._most = np.maximum(problem.node_free, 0)
         np.add.at(self._most, v.node[able], v.count[able, None] * v.request[able])
+        self._floor = floor
         self._rows(floor)
 
     def _rows(self, floor: Floor) -> None:
@@ -70,6 +71,27 @@ class Cleared:
             for n in np.flatnonzero(here & near[s]).tolist():
                 row.add(single[n][s], -1)
             at_most(self.model, row, int(most[s][here & ~near[s]].sum()))
+
+    def use(self, r: int) -> tuple[Terms, int]:
+        """What pods take of a resource less what leaves, and what is idle."""
+        row = Terms()
+        for (s, _), var in self._floor.placement.var.items():
+            row.add(var, int(self.problem.request[s, r]))
+        for t, gone in enumerate(self._gone):
+            row.extend(gone, -int(self.of.problem.victims.request[t, r]))
+        return row.collected(), int(np.maximum(self.problem.node_free[:, r], 0).sum())
+
+    def useless(self) -> Ints:
+        """(R,) what is idle where no pod that asks for it can stand as long as nobody goes."""
+        idle = np.maximum(self.problem.node_free, 0)
+        out = np.zeros(idle.shape[1], np.int64)
+        for r in range(len(out)):
+            stands = np.zeros(len(idle), bool)
+            for s in sorted({s for s, _ in self._floor.placement.var}):
+                if self.problem.request[s, r]:
+                    stands |= self._fits(s, idle) > 0
+            out[r] = idle[~stands, r].sum()
+        return out
 
     def _fits(self, shape: int, room: Ints) -> Ints:
         """(N,) pods of the shape for which there is room."""

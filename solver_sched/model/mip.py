@@ -56,9 +56,11 @@ def rows(model: cp_model.CpModel, first: int = 0) -> Iterator[Row]:
         yield Row(indices, coefficients, int(linear.domain[0]), int(linear.domain[1]))
 
 
-def domains(model: cp_model.CpModel) -> Ints:
-    """(variables, 2) smallest and largest value."""
-    return np.array([(v.domain[0], v.domain[1]) for v in model.proto.variables], np.int64).reshape(-1, 2)
+def domains(model: cp_model.CpModel, first: int = 0) -> Ints:
+    """(variables, 2) smallest and largest value of the variables from the `first` on."""
+    variables = model.proto.variables
+    listed = (variables[i].domain for i in range(first, len(variables)))
+    return np.array([(domain[0], domain[1]) for domain in listed], np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Relaxation:
 
     def _sync(self) -> None:
         """Bring columns, bounds and rows up to the model."""
-        domain = domains(self._model)
+        domain = self._domains()
         known = len(self._columns)
         for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
             self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
@@ -168,6 +170,10 @@ class Relaxation:
         for row in rows(self._model, len(self._rows)):
             self._rows.append(row)
             self._duals.append(add_row(self._solver, self._columns, row))
+
+    def _domains(self) -> Ints:
+        """Of all variables, as they are now."""
+        return domains(self._model)
 
     def at_least(self, row: int, low: int) -> None:
         """Another left side for a row, which the model does not know of."""

@@ -113,7 +113,7 @@ def solve_apart(
 ) -> tuple[Solution | None, str]:
     """(solution, "") or (last incumbent or None, why the worker was lost). `apart` False solves in this process."""
     if not apart:
-        from solver_sched.model.levels import solve
+        from solver_sched.model.solve import solve
 
         try:
             return solve(problem, rules, effort, progress, greedy, fill=fill, evicting=evicting, stand=stand), ""
@@ -179,7 +179,7 @@ def _goes_first() -> None:
 def serve(descriptor: int) -> None:
     """The worker's loop: one problem after another until the pipe closes."""
     _goes_first()
-    from solver_sched.model.levels import solve
+    from solver_sched.model.solve import solve
 
     pipe: Connection = Connection(descriptor)
     gc.disable()

@@ -11,7 +11,9 @@ every plan that is left (formulation.md 7, docs/adr/0021).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
@@ -40,12 +42,46 @@ class Proof:
     domain: Ints
 
 
+class Matrix(NamedTuple):
+    """Rows one after another: `columns` and `values` of their entries; of each row the `size`, `low` and `high`."""
+
+    columns: Ints
+    values: Ints
+    size: Ints
+    low: Ints
+    high: Ints
+
+    @classmethod
+    def of(cls, entries: Sequence[mip.Row]) -> Matrix:
+        nothing = np.zeros(0, np.int64)
+        sides = np.array([(row.low, row.high) for row in entries], np.int64).reshape(-1, 2)
+        return cls(
+            np.concatenate([nothing, *(row.indices for row in entries)]),
+            np.concatenate([nothing, *(row.coefficients for row in entries)]),
+            np.array([len(row.indices) for row in entries], np.int64),
+            sides[:, 0],
+            sides[:, 1],
+        )
+
+    def and_then(self, other: Matrix) -> Matrix:
+        return Matrix(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
 class Reduced(mip.Relaxation):
-    """What is ruled out of one model, level by level."""
+    """What is ruled out of one model, level by level. It reads a domain once: whoever else widens one calls `undo`
+    before, and one that somebody else narrows counts as it was.
+    """
 
     def __init__(self, model: cp_model.CpModel) -> None:
         super().__init__(model)
         self._before: dict[int, tuple[int, int]] = {}
+        self._read: Ints | None = None
+        self._matrix = Matrix.of([])
+
+    def _domains(self) -> Ints:
+        known = np.zeros((0, 2), np.int64) if self._read is None else self._read
+        self._read = np.concatenate([known, mip.domains(self._model, len(known))])
+        return self._read
 
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
@@ -62,7 +98,8 @@ class Reduced(mip.Relaxation):
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         prices = np.array([row.dual_value() for row in self._duals])
-        return proven(self._rows, self._domain, worth, prices, objective.constant)
+        self._matrix = self._matrix.and_then(Matrix.of(self._rows[len(self._matrix.size) :]))
+        return proven(self._matrix, self._domain, worth, prices, objective.constant)
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
@@ -70,6 +107,8 @@ class Reduced(mip.Relaxation):
         low, high = proof.domain[:, 0], proof.domain[:, 1]
         steps = slack // np.maximum(np.abs(proof.worth), 1)
         cut = np.flatnonzero((proof.worth != 0) & (steps < high - low) & (slack >= 0))
+        if self._read is not None:
+            self._read = self._read.copy()  # proofs hold what was read before
         for j in cut.tolist():
             domain = self._model.proto.variables[j].domain
             self._before.setdefault(j, (int(domain[0]), int(domain[1])))
@@ -77,6 +116,8 @@ class Reduced(mip.Relaxation):
                 domain[0] = max(int(domain[0]), int(high[j] - steps[j]))
             else:
                 domain[1] = min(int(domain[1]), int(low[j] + steps[j]))
+            if self._read is not None:
+                self._read[j] = domain[0], domain[1]
         return len(cut)
 
     def undo(self) -> None:
@@ -85,16 +126,14 @@ class Reduced(mip.Relaxation):
             domain = self._model.proto.variables[j].domain
             domain[0], domain[1] = low, high
         self._before.clear()
+        self._read = None
 
 
-def proven(entries: list[mip.Row], domain: Ints, worth: Ints, prices: Floats, constant: int) -> Proof | None:
+def proven(matrix: Matrix, domain: Ints, worth: Ints, prices: Floats, constant: int) -> Proof | None:
     """What prices of the rows say of an objective; None where it does not fit 64 bits."""
-    if not entries:
+    columns, values, size, low, high = matrix
+    if not len(size):
         return None
-    size = np.array([len(row.indices) for row in entries])
-    columns = np.concatenate([row.indices for row in entries])
-    values = np.concatenate([row.coefficients for row in entries])
-    low, high = np.array([(row.low, row.high) for row in entries], np.int64).T
     prices = np.where((prices > 0) & (high < mip.INFINITE) | (prices < 0) & (low > -mip.INFINITE), prices, 0.0)
     side = np.where(prices > 0, high, np.where(prices < 0, low, 0))
     reach = np.abs(domain).max(axis=1, initial=0).astype(float)

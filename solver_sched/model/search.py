@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -98,6 +99,7 @@ class Search:
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, tuple[int, int]] = {}
+        self._ruling: set[str] = set()  # levels whose locks have ruled something out
         self.settled: Callable[[str], bool] = lambda _: False
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
@@ -154,7 +156,9 @@ class Search:
             stages = [] if best_effort else [Stage.GUIDED]
         elif not best_effort:
             stages.remove(Stage.GUIDED)
-            if not self.effort.walled:
+            if self.reduced is not None:
+                stages = [Stage.DIRECT, Stage.LAST]  # what is in between takes longer than it saves
+            elif not self.effort.walled:
                 stages.remove(Stage.MIP)
         cheap = CHEAP if self.guided is None and self.reduced is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
@@ -231,16 +235,44 @@ class Search:
             self._locks[name] = at, lock
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
+                self._ruling.add(name)
         if self.after_level is not None:
             self.after_level()
         return result
 
     def steer(self, objective: Terms, seconds: float) -> None:
         """Move the incumbent to one that is worth more in an objective that is no level."""
+        before = self.incumbent
+        if not self.renew(objective, seconds) and before is not None:
+            self.go_back(before)
+
+    def renew(self, objective: Terms, seconds: float, near: list[int] | None = None) -> bool:
+        """Another incumbent, of an objective that is no level: `near` a solution that may break rows that have come in
+        since. False: none is found.
+        """
+        self.incumbent = self.incumbent if near is None else near
         outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
         self.spent += outcome.effort
-        if outcome.solution is not None and objective.at(outcome.solution) > self.value(objective):
-            self._accept(outcome.solution)
+        return outcome.solution is not None and self._accept(outcome.solution)
+
+    def go_back(self, solution: list[int]) -> None:
+        """Make what was the incumbent the incumbent again."""
+        self._accept(self._completed(solution))
+
+    @contextmanager
+    def loosened(self, names: Iterable[str], by: int) -> Iterator[None]:
+        """These levels may fall below what they are locked at. What locks have ruled out comes back."""
+        found = {name: self._locks[name][0] for name in names if name in self._locks}
+        rows = [self.model.proto.constraints[at].linear for at in found.values()]
+        if self.reduced is not None and not self._ruling.isdisjoint(found):
+            self.reduced.undo()
+        for row in rows:
+            row.domain[0] -= by
+        try:
+            yield
+        finally:
+            for row in rows:
+                row.domain[0] += by
 
     def _proof(self, objective: Terms) -> Proof | None:
         """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
@@ -334,6 +366,11 @@ class Search:
         assert self.incumbent is not None
         return terms.at(self.incumbent)
 
+    def objective(self, name: str) -> Terms:
+        """What a level maximises."""
+        found = (terms for result, terms in zip(self.results, self._objectives, strict=True) if result.name == name)
+        return next(found) or Terms()
+
     def _allowance(self, best_effort: bool) -> float:
         """Deterministic seconds of this level: a fair part of what is left."""
         left = max(0.05, self.effort.seconds - self.spent)
@@ -396,7 +433,7 @@ class Search:
             # with a light relaxation these close twice as fast; without presolve too, as long as they carry the nodes
             parameters.cp_model_presolve = (not self.small or self.mostly_known) and not glance
             parameters.max_presolve_iterations = 1
-            parameters.linearization_level = 1
+            parameters.linearization_level = 2 if self.reduced is not None else 1
             if self.reduced is not None and not unit:
                 parameters.relative_gap_limit = self.effort.gap
         else:

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup, Queue
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan
-from solver_sched.model import levels, placement
+from solver_sched.model import placement
+from solver_sched.model import solve as solving
 from solver_sched.model.effort import Effort, Solution
-from solver_sched.model.levels import solve
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.encode import encode
@@ -35,7 +36,7 @@ def world(seed: int) -> tuple[Snapshot, Policy]:
 
 def guide(patch: pytest.MonkeyPatch, *, sampled: bool) -> None:
     """Take the path of large models; `sampled`: with one node for each shape, all others priced."""
-    patch.setattr(levels, "LARGE", -1)
+    patch.setattr(solving, "LARGE", -1)
     if sampled:
         patch.setattr(placement, "FEWEST_NODES", 1)
         patch.setattr(placement, "KEPT", 0.0)

@@ -19,15 +19,17 @@ from solver_sched.cluster.objects import HostPort, Needs, Node, Pod, PodGroup
 from solver_sched.cluster.sources import read_objects
 from solver_sched.cycle import Budget, run_cycle
 from solver_sched.greedy import greedy_plan
-from solver_sched.model import floor, levels
+from solver_sched.model import floor
 from solver_sched.model import ledger as one_model
 from solver_sched.model import search as one_level
+from solver_sched.model import solve as solving
 from solver_sched.model.effort import Effort, LevelResult, Solution
 from solver_sched.model.engine import engine
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
 from solver_sched.model.linear import Terms
 from solver_sched.model.search import Search
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import Plan, Problem
@@ -162,7 +164,7 @@ def test_nothing_pending_has_a_level_and_no_plan() -> None:
 
 
 def test_every_incumbent_on_the_way_verifies_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solver_sched.model.levels.TOLD", math.inf)  # whatever it costs
+    monkeypatch.setattr("solver_sched.model.solve.TOLD", math.inf)  # whatever it costs
     problem, rules = problem_of(cluster([4000, 4000], gang("a", 3000, 2, priority=10), gang("b", 1000, 2)))
     seen: list[Solution] = []
     last = solve(problem, rules, EFFORT, improved=seen.append)
@@ -182,7 +184,7 @@ def test_a_search_that_finds_nothing_is_below_greedy_at_no_priority(monkeypatch:
     problem, rules = problem_of(Snapshot(nodes=(Node("n", {"cpu": 4000, "pods": 110}),), pods=pods))
     nothing = Search.Outcome(None, None, 1e9, walled=True)
     monkeypatch.setattr(Search, "_solve", lambda *_, **__: nothing)
-    monkeypatch.setattr("solver_sched.model.levels.TOLD", math.inf)
+    monkeypatch.setattr("solver_sched.model.solve.TOLD", math.inf)
     told: list[Solution] = []
     found = solve(problem, rules, EFFORT, greedy=greedy_plan(problem, rules), improved=told.append)
     values = {level.name: level.value for level in found.levels}
@@ -223,7 +225,7 @@ def test_bounds_of_two_searches_hold_until_their_values_part() -> None:
     # The first level is worth 5 in both: 6 bounds it, and 8 the second. There they part: what follows does not count.
     ours = [LevelResult("a", 5, 7, "FEASIBLE"), LevelResult("b", 8, 9, "FEASIBLE"), LevelResult("c", 1, 4, "FEASIBLE")]
     others = [LevelResult("a", 5, 6, "FEASIBLE"), LevelResult("b", 7, 8, "FEASIBLE"), LevelResult("c", 2, 2, "OPTIMAL")]
-    both = [(level.bound, level.status) for level in levels._bounded_by_both(ours, others)]
+    both = [(level.bound, level.status) for level in solving._bounded_by_both(ours, others)]
     assert both == [(6, "FEASIBLE"), (8, "OPTIMAL"), (4, "FEASIBLE")]
 
 
@@ -233,12 +235,12 @@ def test_a_search_for_evictions_that_was_cut_opens_the_levels_without() -> None:
     without = [LevelResult("start>=10", 13, 13, "OPTIMAL"), LevelResult("start>=5", 87, 87, "OPTIMAL")]
     first = LevelResult("start>=10", 58, 58, "OPTIMAL")
     cut = [first, LevelResult("start>=5", 58, 65, "FEASIBLE")]
-    assert [level.bound for level in levels._at_least_as_open(without, cut)] == [58, 87]
+    assert [level.bound for level in solving._at_least_as_open(without, cut)] == [58, 87]
     short = [LevelResult("in-share.deficit[1]>=10", -500, 0, "FEASIBLE"), first]
-    assert [level.bound for level in levels._at_least_as_open(without, short)] == [58, 87]
+    assert [level.bound for level in solving._at_least_as_open(without, short)] == [58, 87]
     # Proven but for growth, which comes after who goes is known: nobody does
     grown = [first, LevelResult("start>=5", 58, 58, "OPTIMAL"), LevelResult("grow>=5", 1, 2, "FEASIBLE")]
-    assert [level.bound for level in levels._at_least_as_open(without, grown)] == [13, 87]
+    assert [level.bound for level in solving._at_least_as_open(without, grown)] == [13, 87]
 
 
 def test_evaluate_stops_at_the_first_level_that_differs() -> None:

@@ -12,15 +12,17 @@ from msgspec.structs import replace
 from solver_sched.cluster.objects import Budget, Needs, Node, Pod, PodGroup, Queue, Requirement
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan, towards
+from solver_sched.model import afar, levels
 from solver_sched.model import cleared as model_cleared
-from solver_sched.model import levels
+from solver_sched.model import solve as solving
 from solver_sched.model.effort import Clock, Effort, Solution, beats
 from solver_sched.model.floor import Joint
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import evaluate, solve
+from solver_sched.model.levels import evaluate
 from solver_sched.model.pooled import Pooled, pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import Search
+from solver_sched.model.solve import solve
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import Policy, load_policy
 from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints, Plan, Problem
@@ -76,8 +78,8 @@ def stated(snapshot: Snapshot, policy: Policy) -> tuple[Problem, Rules]:
 
 def from_afar(patch: pytest.MonkeyPatch, snapshot: Snapshot, policy: Policy) -> Solution:
     """The plan of a large model, though it is a small one; single nodes are not looked at."""
-    patch.setattr(levels, "LARGE", -1)
-    patch.setattr(levels, "NEAR", 2.0)
+    patch.setattr(solving, "LARGE", -1)
+    patch.setattr(solving, "NEAR", 2.0)
     problem, rules = stated(snapshot, policy)
     greedy = greedy_plan(problem, rules)
     evicting = evicting_plan(problem, rules, greedy)
@@ -133,23 +135,42 @@ def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("seed", "whole", "plans"), [(0, "yyy", 3), (2, "yyn", 3), (8, "ynn", 3), (46, "ny", 2), (3, "nn", 4)]
+    ("seed", "looks", "plans"),
+    [
+        (4, "yyyyyy", 6),
+        (12, "yw|y", 3),
+        (0, "w|y", 2),
+        (2, "yyyynnyny|", 9),
+        (10, "w|www", 4),
+        (3, "n|", 3),
+        (14, "n|nnn", 6),
+    ],
 )
 def test_the_best_of_the_plans_that_were_tried_stands(
-    seed: int, whole: str, plans: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, looks: str, plans: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Halfway down the levels, with fewer who go, and at the end: does every job find its nodes? Fewer go only where it
-    did halfway; if it does nowhere, two more are tried in which others go as jobs find nodes.
+    """y: every job finds its nodes, and nobody goes for it that costs a level; w: every job does; n: not every job.
+    After the first, second, fourth.. level from the last that says who starts inside shares, then between the last y
+    and what is no y, then (|) in less room. Where no job set ever stands, two more are tried in which others go as
+    jobs find nodes.
     """
     objects = generate(nodes=16, gangs=16, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
     problem, rules = stated(read_objects(objects), POLICY)
-    looked, on_nodes = [], levels._on_nodes
+    looked, on_nodes, in_less_room = "", afar._Afar._on_nodes, afar._Afar._in_less_room
 
     def look(*given: Any) -> Any:
-        looked.append(on_nodes(*given))
-        return looked[-1]
+        nonlocal looked
+        found = on_nodes(*given)
+        looked += "y" if found.exact else "w" if found.whole else "n"
+        return found
 
-    monkeypatch.setattr(levels, "_on_nodes", look)
+    def less(*given: Any) -> Any:
+        nonlocal looked
+        looked += "|"
+        return in_less_room(*given)
+
+    monkeypatch.setattr(afar._Afar, "_on_nodes", look)
+    monkeypatch.setattr(afar._Afar, "_in_less_room", less)
     allowed = rights(problem, rules, greedy_plan(problem, rules))
     tried: list[Plan] = []
 
@@ -157,19 +178,19 @@ def test_the_best_of_the_plans_that_were_tried_stands(
         tried.append(towards(problem, rules, jobs, going, first))
         return tried[-1]
 
-    found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
+    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
     assert found is not None
     assert len(tried) == plans
     for plan in tried:
         reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
         assert not beats(reached, found.levels)
-    assert "".join("yn"[not one.whole] for one in looked) == whole
+    assert looked == looks
 
 
 @pytest.mark.parametrize("others", [True, False])
 def test_nobody_goes_for_a_job_that_finds_no_node(others: bool) -> None:
     """c waits for 4 GPUs in one pod. In the pool the 4 GPUs of a are enough, on either node b has to go too, and of b
-    only one pod of two may. With no time for other plans than the first there is none.
+    only one pod of two may. Nor are there nodes in less room. With no time for other plans than these there is none.
     """
     gangs = ("h", 20, 4, "nm"), ("a", 0, 2, "nm"), ("b", 0, 2, "nm"), ("c", 10, 4, "")
     problem, rules = stated(*across(*gangs, budget="b"))
@@ -184,8 +205,8 @@ def test_nobody_goes_for_a_job_that_finds_no_node(others: bool) -> None:
         return plan
 
     clock = HandSetClock(100.0)
-    found, _ = levels._from_afar(problem, rules, allowed, EFFORT, clock, None, stand)
-    assert gone == ([2, 2, 0, 0] if others else [2, 2])
+    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, clock, None, stand)
+    assert gone == ([2, 2, 2, 2, 0, 0] if others else [2, 2, 2, 2])
     assert (found is not None) == others
     if found is not None:
         assert violations(problem, rules, found.plan) == []
@@ -222,7 +243,7 @@ def test_who_goes_on_single_nodes_is_who_goes_from_the_pool(
     floor = Joint(ledger)
     cleared = model_cleared.Cleared(ledger, floor, problem, rules, of)
     search = Search(ledger, floor, EFFORT, None, Clock())
-    for _ in levels._evicting_levels(search):
+    for _ in levels.evicting_levels(search):
         pass
     assert ledger.evictions is not None
     going = cleared.going(search.value)
@@ -252,7 +273,7 @@ def test_a_node_is_cleared_for_a_pod_that_takes_all_of_it(monkeypatch: pytest.Mo
 
     def bound(most: int) -> int | None:
         monkeypatch.setattr(model_cleared, "MOST", most)
-        found, _ = levels._from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
+        found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
         assert found is not None
         assert len(found.plan.count) == 1
         return next(level.bound for level in found.levels if level.name == "disruption.gangs")
@@ -291,7 +312,7 @@ def test_what_a_level_rules_out_changes_no_value(seed: int) -> None:
         ledger = Ledger(of.problem, of.rules, of.rights, np.ones(len(of.problem.node_free), bool))
         search = Search(ledger, Joint(ledger), EFFORT, None, Clock())
         search.reduced = Reduced(ledger.model) if reduced else None
-        for _ in levels._evicting_levels(search):
+        for _ in levels.evicting_levels(search):
             pass
         found = [level for level in search.outcome() if level.name not in levels.BEST_EFFORT]
         return [(level.name, level.value, level.bound) for level in found]
@@ -334,7 +355,7 @@ def test_a_bound_without_time_to_look_for_one_is_still_a_bound(seed: int) -> Non
     ledger = Ledger(of.problem, of.rules, of.rights, np.ones(len(of.problem.node_free), bool))
     search = Search(ledger, Joint(ledger), EFFORT, None, Clock())
     search.reduced = Reduced(ledger.model)
-    for _ in levels._evicting_levels(search):
+    for _ in levels.evicting_levels(search):
         pass
     plan = evicting_plan(problem, rules, greedy)
     values = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}

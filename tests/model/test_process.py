@@ -22,8 +22,8 @@ from solver_sched.document import certificate
 from solver_sched.greedy import greedy_plan
 from solver_sched.model import process
 from solver_sched.model.effort import Effort, LevelResult
-from solver_sched.model.levels import sparingly
 from solver_sched.model.process import MEMORY, shut_down, solve_apart, warm_up
+from solver_sched.model.solve import sparingly
 from solver_sched.plugins.rules import Rules, derive
 from solver_sched.policy import load_policy
 from solver_sched.problem.arrays import Plan, Problem
@@ -111,7 +111,7 @@ def test_a_worker_killed_in_mid_solve_leaves_its_last_incumbent() -> None:
 def test_incumbents_are_told_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Telling takes 1 s. Told at 0, done at 1: again from 1 + 1 / 0.1 = 11 on."""
     now, told = [0.0], list[float]()
-    monkeypatch.setattr("solver_sched.model.levels.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("solver_sched.model.solve.time.monotonic", lambda: now[0])
 
     def tell() -> None:
         told.append(now[0])

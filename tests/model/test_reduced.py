@@ -10,7 +10,7 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model.linear import Terms
 from solver_sched.model.mip import domains, rows
-from solver_sched.model.reduced import Reduced, proven
+from solver_sched.model.reduced import Matrix, Reduced, proven
 
 
 def knapsack() -> tuple[cp_model.CpModel, list[cp_model.IntVar], Terms]:
@@ -94,7 +94,7 @@ def test_any_prices_are_true(seed: int) -> None:
     worth = np.zeros(4, np.int64)
     worth[[v.index for v in objective.variables]] = objective.coefficients
     reduced = Reduced(model)
-    guessed = proven(entries, domains(model), worth, rng.normal(0, 2, 3), objective.constant)
+    guessed = proven(Matrix.of(entries), domains(model), worth, rng.normal(0, 2, 3), objective.constant)
     for proof in (reduced.prove(objective), guessed):
         if proof is None:
             continue

@@ -1,0 +1,298 @@
+"""A plan from the levels on pooled nodes: who starts, who goes and what bounds the values is looked up there, nodes are
+found on real ones (docs/adr/0017, docs/adr/0027, docs/adr/0028).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from solver_sched.model.cleared import Cleared
+from solver_sched.model.effort import Clock, Effort, LevelResult, OutOfTimeError, Progress, Solution, Stand, beats
+from solver_sched.model.floor import Joint
+from solver_sched.model.ledger import Ledger
+from solver_sched.model.levels import evaluate, evicting_levels, ranks_of
+from solver_sched.model.linear import summed, weighted
+from solver_sched.model.pooled import pooled
+from solver_sched.model.reduced import Reduced
+from solver_sched.model.search import Search, plan_of
+from solver_sched.plugins.rules import Rules
+from solver_sched.problem.arrays import PREEMPT, RECLAIM, Floats, Ints, Plan, Problem
+from solver_sched.rights import Rights
+
+AFAR, LEAST_LEFT = 0.6, 0.1
+"""Parts of the time: for levels on pooled nodes; what must be left to find places for what was seen there."""
+STEER, LESS = 0.15, 0.5
+"""Deterministic seconds for the least harm in sum: where the clock has cut off the levels that look for it in turn, and
+in less room than there is.
+"""
+COMPARABLE = 0.2
+"""Part of the time that is left for one more plan on real nodes to be compared with the best so far."""
+RESERVE = 0.3
+"""Part of the time that is left to ask who else might go; else only those of the aim go first."""
+SCARCE, ROOMY, ROUNDS = 0.25, 0.35, 3
+"""Parts of the time that are left for one more look, and for one in less room than there is; how often that is done."""
+FREE = 2**62
+
+
+def from_afar(
+    problem: Problem,
+    rules: Rules,
+    allowed: Rights,
+    effort: Effort,
+    clock: Clock,
+    progress: Progress | None,
+    stand: Stand,
+) -> tuple[Solution | None, float]:
+    """The levels solved on pooled nodes, and a plan on real ones that comes near to that. The values are the plan's,
+    the bounds those of the pooled levels. None: somebody goes for nobody in each plan, or there is no time to tell.
+    """
+    try:
+        afar = _Afar(problem, rules, allowed, effort, clock, progress, stand)
+    except OutOfTimeError:
+        return None, 0.0
+    return afar.best(), afar.search.spent
+
+
+class _Aim(NamedTuple):
+    """What a solution on pooled nodes starts: jobs (rows) in the order in which levels count them, the size of a pod of
+    each; `gone` (.., 3): set, pods and cause of who goes for them.
+    """
+
+    jobs: Ints
+    size: Floats
+    gone: Ints
+
+    @property
+    def largest_first(self) -> Ints:
+        """The jobs in another order: pods that take much of a node fit the fewest."""
+        return self.jobs[np.argsort(-self.size, kind="stable")]
+
+
+class _Standing(NamedTuple):
+    """A plan on real nodes, what it comes from, whether it starts all of that (`whole`), and whether nobody goes but
+    those who cost no level (`exact`): then it is worth what it comes from, which no plan exceeds.
+    """
+
+    plan: Plan
+    aim: _Aim
+    whole: bool
+    exact: bool
+
+
+class _Afar:
+    """One look at a cluster from afar. Raises OutOfTimeError where the clock runs out before there is a model."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        rules: Rules,
+        allowed: Rights,
+        effort: Effort,
+        clock: Clock,
+        progress: Progress | None,
+        stand: Stand,
+    ) -> None:
+        self.problem, self.rules, self.allowed = problem, rules, allowed
+        self.effort, self.clock, self.stand = effort, clock, stand
+        self.of = pooled(problem, rules, allowed)
+        whole = np.ones(len(self.of.problem.node_free), bool)
+        self.ledger = Ledger(self.of.problem, self.of.rules, self.of.rights, whole, clock)
+        floor = Joint(self.ledger)
+        self.cleared = Cleared(self.ledger, floor, problem, rules, self.of)
+        part = replace(effort, seconds=AFAR * effort.seconds)
+        self.search = Search(self.ledger, floor, part, progress, Clock(AFAR * clock.left))
+        self.search.reduced, self.search.mostly_known = Reduced(self.ledger.model), True
+        evictions = self.ledger.evictions
+        assert evictions is not None
+        self.kept = summed(evictions.keep_value(rank) for rank in evictions.ranks())
+        self.below: list[str] = []
+        """Names of the last level that says who starts inside shares, and of all below it."""
+        self.after: list[tuple[int, list[int]]] = []
+        """(how many of these are known, incumbent), as far as the clock allowed."""
+
+    def best(self) -> Solution | None:
+        search, last = self.search, _last_start(self.ledger)
+        sound, failed, look = -1, False, 1
+        standing: list[_Standing] = []
+        for level in evicting_levels(search):
+            if not self.below and level.name != last:
+                continue
+            self.below.append(level.name)
+            if search.incumbent is None or search.clock.over():
+                continue
+            self.after.append((len(self.below), search.incumbent))
+            if len(self.after) == look:
+                standing.append(self._look(len(self.after) - 1))
+                if standing[-1].exact:
+                    sound, look = len(self.after) - 1, 2 * look
+                else:  # below there is no plan on real nodes that is worth what is found
+                    failed, search.clock = True, Clock(0.0)
+        cut, search.clock = search.clock.over() and not failed, self.clock
+        if search.incumbent is None or (not standing and self.clock.over(LEAST_LEFT)):
+            return None
+        if cut:
+            known = self.after[-1][0] if self.after else 0
+            with search.loosened(self.below[known:], FREE // 2):
+                search.steer(self.kept, STEER)
+            self.after.append((known, search.incumbent))
+        standing += self._further(sound, len(self.after) - failed)
+        found = self._stood(standing)
+        return None if found is None else self._bounded(*found)
+
+    def _further(self, sound: int, end: int) -> Iterator[_Standing]:
+        """Plans for the last incumbent before the `end`, or else for that of the last level at which jobs find nodes
+        without anybody going that costs a level so far, of those after the `sound` one; and one in less room than there
+        is, for the level after it.
+        """
+        low, high = sound + 1, end - 1
+        at = high
+        while low <= high and not self.clock.over(SCARCE if sound >= 0 or at < high else LEAST_LEFT):
+            one = self._look(at)
+            yield one
+            low, high = (at + 1, high) if one.exact else (low, at - 1)
+            at = (low + high) // 2
+        if low < len(self.after) and self.after[low][0] and not self.clock.over(ROOMY):
+            yield from self._in_less_room(*self.after[low])
+
+    def _look(self, at: int) -> _Standing:
+        """For nodes for an incumbent."""
+        known, incumbent = self.after[at]
+        self.search.go_back(incumbent)
+        return self._on_nodes(self._aim(), self._reserve(known))
+
+    def _reserve(self, known: int) -> Ints:
+        """(H,) pods of each holder that might go besides those who do, without a level being worth less but those of
+        `below` from `known` on: of these some go where jobs find no nodes.
+        """
+        search, evictions = self.search, self.ledger.evictions
+        assert search.incumbent is not None
+        assert evictions is not None
+        before, held = search.incumbent, self._of_holders(self._aim().gone)
+        if self.clock.over(RESERVE):
+            return held
+        parts = [terms for cause in (PREEMPT, RECLAIM) for terms in (*evictions.out[cause], *evictions.end[cause])]
+        going = [(var.proto.domain, before[var.index]) for terms in parts for var in terms.variables]
+        with search.loosened(self.below[known:], FREE // 2):
+            least = [int(domain[0]) for domain, _ in going]
+            for domain, pods in going:
+                domain[0] = pods
+            found = search.renew(self.kept.times(-1), STEER)
+            for (domain, _), pods in zip(going, least, strict=True):
+                domain[0] = pods
+        reserve = np.maximum(held, self._of_holders(self._aim().gone)) if found else held
+        search.go_back(before)
+        return reserve
+
+    def _on_nodes(self, aim: _Aim, going: Ints) -> _Standing:
+        """All go who should, and the largest pods find nodes first. Where that does not suffice others go: of `going`
+        (H,) pods of each holder before any more.
+        """
+        plan = self.stand(self.problem, self.rules, aim.largest_first, going, aim.gone)
+        whole = bool((plan.of_jobs(self.problem)[aim.jobs] > 0).all())
+        gone = self._of_holders(np.column_stack([plan.victim, plan.out, plan.cause]))
+        return _Standing(plan, aim, whole, whole and bool((gone <= going).all()))
+
+    def _in_less_room(self, known: int, incumbent: list[int]) -> Iterator[_Standing]:
+        """What a pool has idle is of no use where the rest of the node is taken. So much is left out, then more, and
+        the last level that is known and those below may lose what that is worth.
+        """
+        search, problem, constraints = self.search, self.problem, self.ledger.model.proto.constraints
+        search.go_back(incumbent)
+        smallest = np.where(problem.request > 0, problem.request, FREE).min(axis=0, initial=FREE)
+        lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < FREE))
+        wanted, held = search.objective(self.below[known - 1]), len(constraints)
+        self.ledger.model.add(weighted(wanted.variables, wanted.coefficients) >= -FREE)
+        rows: dict[int, tuple[int, int]] = {}
+        for r in np.flatnonzero(lack).tolist():
+            use, room = self.cleared.use(r)
+            rows[r] = len(constraints), room - use.constant
+            self.ledger.model.add(weighted(use.variables, use.coefficients) <= room - use.constant)
+        for _ in range(ROUNDS if rows else 0):
+            for r, (row, room) in rows.items():
+                constraints[row].linear.domain[1] = max(0, room - int(lack[r]))
+            with search.loosened(self.below[known - 1 :], FREE // 2):
+                found = search.renew(wanted, LESS)
+                if found:
+                    constraints[held].linear.domain[0] = search.value(wanted) - wanted.constant
+                    search.steer(self.kept, STEER)
+                    constraints[held].linear.domain[0] = -FREE
+            if not found:
+                break
+            one = self._on_nodes(self._aim(), self._reserve(known - 1))
+            yield one
+            if one.exact or self.clock.over(ROOMY):
+                break
+            lack *= 2
+        for row, _ in rows.values():
+            constraints[row].linear.domain[1] = FREE
+
+    def _of_holders(self, gone: Ints) -> Ints:
+        """(H,) pods of each holder."""
+        victims = self.problem.victims
+        out = np.zeros(len(victims.queue), np.int64)
+        np.add.at(out, victims.holder[gone[:, 0]], gone[:, 1])
+        return out
+
+    def _stood(self, standing: Sequence[_Standing]) -> tuple[Plan, tuple[LevelResult, ...]] | None:
+        """The best of these plans, with its levels. Where none starts all that it should, of some more that come near
+        to the incumbent: others go as jobs find nodes, in the order in which levels count them, or the largest pods
+        first. None: somebody goes for nobody in each of them, or there is no time to tell.
+        """
+        problem, rules, clock = self.problem, self.rules, self.clock
+        # what was aimed at last is most likely the best, if it starts all that it should
+        order = sorted(enumerate(standing), key=lambda one: (one[1].exact, one[1].whole, one[0]), reverse=True)
+        plans = [one.plan for _, one in order if one.exact or not order[0][1].exact]
+        # where the pooled levels took all of their time there is enough for no more
+        if not any(one.whole for one in standing) and not clock.over(1 - AFAR):
+            aim = self._aim()
+            going, nobody = self._of_holders(aim.gone), aim.gone[:0]
+            plans += [self.stand(problem, rules, order, going, nobody) for order in (aim.jobs, aim.largest_first)]
+            # most likely better is what starts the first job, in the order of levels, that only one of them starts
+            plans.sort(key=lambda plan: (plan.of_jobs(problem)[aim.jobs] > 0).tolist(), reverse=True)
+        asked = frozenset(level.name for level in self.search.results)
+        best: tuple[Plan, tuple[LevelResult, ...]] | None = None
+        for plan in plans:
+            if best is not None and clock.over(COMPARABLE):
+                break
+            levels = evaluate(problem, rules, plan, self.effort, (), self.allowed, clock, asked)
+            if levels and (best is None or beats({level.name: level.value for level in levels}, best[1])):
+                best = plan, levels
+        return best
+
+    def _bounded(self, plan: Plan, levels: Sequence[LevelResult]) -> Solution:
+        bounds = self.search.rebound({level.name: level.value for level in levels})
+        out: list[LevelResult] = []
+        for level in levels:
+            # all deficits together are no less than the largest: the one level that may not have been worth solving
+            above = out[-1].bound if out and level.unit else level.value
+            bound = max(level.value, bounds.get(level.name, 0 if above is None else above))
+            out.append(replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE"))
+        return Solution(plan, tuple(out))
+
+    def _aim(self) -> _Aim:
+        """Of the incumbent."""
+        ledger, problem, rules = self.ledger, self.of.problem, self.of.rules
+        plan = plan_of(self.search)
+        own = np.zeros(len(rules.need), bool)
+        for cls, terms in zip(ledger.classes, ledger.terms, strict=True):
+            own[cls.jobs[: self.search.value(terms.own.started)]] = True
+        largest = np.maximum(problem.class_free.max(axis=0, initial=0), 1)
+        size = np.zeros(len(rules.need))
+        np.maximum.at(size, problem.set_job, (problem.request / largest).max(axis=1)[problem.set_shape])
+        jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
+        first = rules.rank[jobs] < rules.first_claims
+        order = jobs[np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))]
+        gone = np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3)
+        return _Aim(order, size[order], gone)
+
+
+def _last_start(ledger: Ledger) -> str:
+    """The last level that says who starts, of those inside shares if there are such. Below it levels spare what runs,
+    ever more, and what is spared leaves no room to find nodes in.
+    """
+    names, ranks = ledger.rules.rank_names, ranks_of(ledger)
+    return f"{'in-share.' * ledger.owned}start>={names[ranks[-1]]}" if ranks else ""
