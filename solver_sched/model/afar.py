@@ -14,7 +14,7 @@ from solver_sched.model.cleared import Cleared
 from solver_sched.model.effort import Clock, Effort, LevelResult, OutOfTimeError, Progress, Solution, Stand, beats
 from solver_sched.model.floor import Joint
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.levels import evaluate, evicting_levels, ranks_of
+from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ranks_of
 from solver_sched.model.linear import summed, weighted
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
@@ -198,37 +198,62 @@ class _Afar:
 
     def _in_less_room(self, known: int, incumbent: list[int]) -> Iterator[_Standing]:
         """What a pool has idle is of no use where the rest of the node is taken. So much is left out, then more, and
-        the last level that is known and those below may lose what that is worth.
+        the last level that is known is solved again; where jobs find nodes, those below it, too, one by one.
         """
         search, problem, constraints = self.search, self.problem, self.ledger.model.proto.constraints
         search.go_back(incumbent)
+        first, level = len(constraints), known - 1
         smallest = np.where(problem.request > 0, problem.request, FREE).min(axis=0, initial=FREE)
         lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < FREE))
-        wanted, held = search.objective(self.below[known - 1]), len(constraints)
-        self.ledger.model.add(weighted(wanted.variables, wanted.coefficients) >= -FREE)
-        rows: dict[int, tuple[int, int]] = {}
+        rooms: dict[int, tuple[int, int]] = {}
         for r in np.flatnonzero(lack).tolist():
             use, room = self.cleared.use(r)
-            rows[r] = len(constraints), room - use.constant
+            rooms[r] = len(constraints), room - use.constant
             self.ledger.model.add(weighted(use.variables, use.coefficients) <= room - use.constant)
-        for _ in range(ROUNDS if rows else 0):
-            for r, (row, room) in rows.items():
+        last = len(constraints)
+        one: _Standing | None = None
+        for _ in range(ROUNDS if rooms else 0):
+            for r, (row, room) in rooms.items():
                 constraints[row].linear.domain[1] = max(0, room - int(lack[r]))
-            with search.loosened(self.below[known - 1 :], FREE // 2):
-                found = search.renew(wanted, LESS)
-                if found:
-                    constraints[held].linear.domain[0] = search.value(wanted) - wanted.constant
-                    search.steer(self.kept, STEER)
-                    constraints[held].linear.domain[0] = -FREE
-            if not found:
+            if not self._again(level, level):
                 break
-            one = self._on_nodes(self._aim(), self._reserve(known - 1))
-            yield one
+            one = self._on_nodes(self._aim(), self._reserve(level))
             if one.exact or self.clock.over(ROOMY):
                 break
+            yield one
+            self._free(last)
             lack *= 2
-        for row, _ in rows.values():
-            constraints[row].linear.domain[1] = FREE
+        lower = level + 1
+        while one is not None and one.exact and not self.clock.over(ROOMY) and self._again(lower, level):
+            further = self._on_nodes(self._aim(), self._reserve(level))
+            if not further.exact:
+                break
+            one, lower = further, lower + 1
+        if one is not None:
+            yield one
+        self._free(first)
+
+    def _again(self, at: int, loose: int) -> bool:
+        """Solve a level of `below` again, with those from a `loose` one on unlocked, hold it, and go on to the least
+        harm in sum. False: there is no time, no solution, or the level is none that tells who starts and who goes.
+        """
+        search = self.search
+        name = self.below[at] if at < len(self.below) else BEST_EFFORT[0]
+        if "grow" in name or name in BEST_EFFORT:
+            return False
+        wanted = search.objective(name)
+        with search.loosened(self.below[loose:], FREE // 2):
+            if not search.renew(wanted, LESS):
+                return False
+            search.lock(wanted, search.value(wanted))
+            search.steer(self.kept, STEER)
+        return True
+
+    def _free(self, first: int) -> None:
+        """Rows from the first on bind no more."""
+        constraints = self.ledger.model.proto.constraints
+        for at in range(first, len(constraints)):
+            constraints[at].linear.domain[0], constraints[at].linear.domain[1] = -FREE, FREE
 
     def _of_holders(self, gone: Ints) -> Ints:
         """(H,) pods of each holder."""

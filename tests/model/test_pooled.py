@@ -138,8 +138,9 @@ def test_it_is_at_least_as_good_as_greedy_or_says_so(seed: int, monkeypatch: pyt
     ("seed", "looks", "plans"),
     [
         (4, "yyyyyy", 6),
-        (12, "yw|y", 3),
-        (0, "w|y", 2),
+        (12, "yw|" + 18 * "y", 20),
+        (74, "yn|nn" + 18 * "y", 22),
+        (0, "w|" + 19 * "y", 20),
         (2, "yyyynnyny|", 9),
         (10, "w|www", 4),
         (3, "n|", 3),
@@ -151,8 +152,8 @@ def test_the_best_of_the_plans_that_were_tried_stands(
 ) -> None:
     """y: every job finds its nodes, and nobody goes for it that costs a level; w: every job does; n: not every job.
     After the first, second, fourth.. level from the last that says who starts inside shares, then between the last y
-    and what is no y, then (|) in less room. Where no job set ever stands, two more are tried in which others go as
-    jobs find nodes.
+    and what is no y, then (|) in less room, and if that is found level by level. Where not every job ever finds nodes,
+    two more are tried in which others go as they are needed.
     """
     objects = generate(nodes=16, gangs=16, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
     problem, rules = stated(read_objects(objects), POLICY)
