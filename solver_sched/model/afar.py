@@ -4,6 +4,7 @@ found on real ones (docs/adr/0017, docs/adr/0027, docs/adr/0028).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -26,8 +27,8 @@ from solver_sched.rights import Rights
 AFAR, LEAST_LEFT = 0.6, 0.1
 """Parts of the time: for levels on pooled nodes; what must be left to find places for what was seen there."""
 STEER, LESS = 0.15, 0.5
-"""Deterministic seconds for the least harm in sum: where the clock has cut off the levels that look for it in turn, and
-in less room than there is.
+"""Deterministic seconds: for the least harm in sum, where the clock has cut off the levels that look for it in turn,
+and for the most, which tells who might go as well; for a level in less room than there is.
 """
 COMPARABLE = 0.2
 """Part of the time that is left for one more plan on real nodes to be compared with the best so far."""
@@ -73,12 +74,11 @@ class _Aim(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """A plan on real nodes, what it comes from, whether it starts all of that (`whole`), and whether nobody goes but
-    those who cost no level (`exact`): then it is worth what it comes from, which no plan exceeds.
+    """A plan on real nodes; whether it starts all that it should (`whole`), and of no holder go more pods than may at
+    no cost (`exact`): then it is most likely worth what it comes from.
     """
 
     plan: Plan
-    aim: _Aim
     whole: bool
     exact: bool
 
@@ -131,15 +131,19 @@ class _Afar:
                     sound, look = len(self.after) - 1, 2 * look
                 else:  # below there is no plan on real nodes that is worth what is found
                     failed, search.clock = True, Clock(0.0)
-        cut, search.clock = search.clock.over() and not failed, self.clock
+        cut = search.clock.over() and not failed
         if search.incumbent is None or (not standing and self.clock.over(LEAST_LEFT)):
             return None
+        search.clock = self.clock
+        if self.clock.seconds < math.inf:  # what is left is for the plan that is found, to be told apart and bounded
+            search.clock = Clock(self.clock.left - COMPARABLE * self.clock.seconds)
         if cut:
             known = self.after[-1][0] if self.after else 0
-            with search.loosened(self.below[known:], FREE // 2):
+            with search.loosened(self.below[known:]):
                 search.steer(self.kept, STEER)
             self.after.append((known, search.incumbent))
         standing += self._further(sound, len(self.after) - failed)
+        search.clock = self.clock
         found = self._stood(standing)
         return None if found is None else self._bounded(*found)
 
@@ -149,9 +153,9 @@ class _Afar:
         is, for the level after it.
         """
         low, high = sound + 1, end - 1
-        at = high
-        while low <= high and not self.clock.over(SCARCE if sound >= 0 or at < high else LEAST_LEFT):
-            one = self._look(at)
+        at, least = high, SCARCE if sound >= 0 else LEAST_LEFT
+        while low <= high and not self.clock.over(least):
+            one, least = self._look(at), SCARCE
             yield one
             low, high = (at + 1, high) if one.exact else (low, at - 1)
             at = (low + high) // 2
@@ -162,39 +166,41 @@ class _Afar:
         """For nodes for an incumbent."""
         known, incumbent = self.after[at]
         self.search.go_back(incumbent)
-        return self._on_nodes(self._aim(), self._reserve(known))
+        return self._on_nodes(self._aim(), known)
 
     def _reserve(self, known: int) -> Ints:
-        """(H,) pods of each holder that might go besides those who do, without a level being worth less but those of
-        `below` from `known` on: of these some go where jobs find no nodes.
+        """(H,) pods of each holder that go, and of those that might as well, without a level being worth less but those
+        of `below` from `known` on.
         """
         search, evictions = self.search, self.ledger.evictions
         assert search.incumbent is not None
         assert evictions is not None
-        before, held = search.incumbent, self._of_holders(self._aim().gone)
+        going = self._of_holders(self._gone())
         if self.clock.over(RESERVE):
-            return held
+            return going
+        before = search.incumbent
         parts = [terms for cause in (PREEMPT, RECLAIM) for terms in (*evictions.out[cause], *evictions.end[cause])]
-        going = [(var.proto.domain, before[var.index]) for terms in parts for var in terms.variables]
-        with search.loosened(self.below[known:], FREE // 2):
-            least = [int(domain[0]) for domain, _ in going]
-            for domain, pods in going:
-                domain[0] = pods
-            found = search.renew(self.kept.times(-1), STEER)
-            for (domain, _), pods in zip(going, least, strict=True):
-                domain[0] = pods
-        reserve = np.maximum(held, self._of_holders(self._aim().gone)) if found else held
+        pods = [(var.proto.domain, before[var.index]) for terms in parts for var in terms.variables]
+        least = [int(domain[0]) for domain, _ in pods]
+        with search.loosened(self.below[known:]):
+            for domain, gone in pods:
+                domain[0] = gone
+            if search.renew(self.kept.times(-1), STEER):
+                going = np.maximum(going, self._of_holders(self._gone()))
+            for (domain, _), low in zip(pods, least, strict=True):
+                domain[0] = low
         search.go_back(before)
-        return reserve
+        return going
 
-    def _on_nodes(self, aim: _Aim, going: Ints) -> _Standing:
-        """All go who should, and the largest pods find nodes first. Where that does not suffice others go: of `going`
-        (H,) pods of each holder before any more.
+    def _on_nodes(self, aim: _Aim, known: int) -> _Standing:
+        """All go who should, and the largest pods find nodes first. Where that does not suffice others go, before any
+        more those who might as well.
         """
+        going = self._reserve(known)
         plan = self.stand(self.problem, self.rules, aim.largest_first, going, aim.gone)
         whole = bool((plan.of_jobs(self.problem)[aim.jobs] > 0).all())
         gone = self._of_holders(np.column_stack([plan.victim, plan.out, plan.cause]))
-        return _Standing(plan, aim, whole, whole and bool((gone <= going).all()))
+        return _Standing(plan, whole, whole and bool((gone <= going).all()))
 
     def _in_less_room(self, known: int, incumbent: list[int]) -> Iterator[_Standing]:
         """What a pool has idle is of no use where the rest of the node is taken. So much is left out, then more, and
@@ -205,19 +211,20 @@ class _Afar:
         first, level = len(constraints), known - 1
         smallest = np.where(problem.request > 0, problem.request, FREE).min(axis=0, initial=FREE)
         lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < FREE))
-        rooms: dict[int, tuple[int, int]] = {}
+        rooms: list[tuple[int, int, int, int]] = []
         for r in np.flatnonzero(lack).tolist():
-            use, room = self.cleared.use(r)
-            rooms[r] = len(constraints), room - use.constant
-            self.ledger.model.add(weighted(use.variables, use.coefficients) <= room - use.constant)
+            use, room, unit = self.cleared.use(r)
+            if use.variables:
+                rooms.append((r, len(constraints), room, unit))
+                self.ledger.model.add(weighted(use.variables, use.coefficients) <= room)
         last = len(constraints)
         one: _Standing | None = None
         for _ in range(ROUNDS if rooms else 0):
-            for r, (row, room) in rooms.items():
-                constraints[row].linear.domain[1] = max(0, room - int(lack[r]))
+            for r, row, room, unit in rooms:
+                constraints[row].linear.domain[1] = max(0, room - -(-int(lack[r]) // unit))
             if not self._again(level, level):
                 break
-            one = self._on_nodes(self._aim(), self._reserve(level))
+            one = self._on_nodes(self._aim(), level)
             if one.exact or self.clock.over(ROOMY):
                 break
             yield one
@@ -225,7 +232,7 @@ class _Afar:
             lack *= 2
         lower = level + 1
         while one is not None and one.exact and not self.clock.over(ROOMY) and self._again(lower, level):
-            further = self._on_nodes(self._aim(), self._reserve(level))
+            further = self._on_nodes(self._aim(), level)
             if not further.exact:
                 break
             one, lower = further, lower + 1
@@ -242,7 +249,7 @@ class _Afar:
         if "grow" in name or name in BEST_EFFORT:
             return False
         wanted = search.objective(name)
-        with search.loosened(self.below[loose:], FREE // 2):
+        with search.loosened(self.below[loose:]):
             if not search.renew(wanted, LESS):
                 return False
             search.lock(wanted, search.value(wanted))
@@ -269,10 +276,12 @@ class _Afar:
         """
         problem, rules, clock = self.problem, self.rules, self.clock
         # what was aimed at last is most likely the best, if it starts all that it should
-        order = sorted(enumerate(standing), key=lambda one: (one[1].exact, one[1].whole, one[0]), reverse=True)
-        plans = [one.plan for _, one in order if one.exact or not order[0][1].exact]
+        last_first = standing[::-1]
+        best_first = sorted(last_first, key=lambda one: (one.exact, one.whole), reverse=True)
+        plans = [one.plan for one in best_first if one.exact or not best_first[0].exact]
         # where the pooled levels took all of their time there is enough for no more
         if not any(one.whole for one in standing) and not clock.over(1 - AFAR):
+            self.search.go_back(self.after[-1][1])
             aim = self._aim()
             going, nobody = self._of_holders(aim.gone), aim.gone[:0]
             plans += [self.stand(problem, rules, order, going, nobody) for order in (aim.jobs, aim.largest_first)]
@@ -311,8 +320,11 @@ class _Afar:
         jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
         first = rules.rank[jobs] < rules.first_claims
         order = jobs[np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))]
-        gone = np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3)
-        return _Aim(order, size[order], gone)
+        return _Aim(order, size[order], self._gone())
+
+    def _gone(self) -> Ints:
+        """(.., 3) set, pods and cause of everybody who goes in the incumbent."""
+        return np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3)
 
 
 def _last_start(ledger: Ledger) -> str:

@@ -8,6 +8,7 @@ smaller pods it knows the pool alone (formulation.md 8, docs/adr/0027).
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from ortools.sat.python import cp_model
 
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms, at_most
+from solver_sched.model.linear import ACTIVITY, Terms, at_most, upper
 from solver_sched.model.pooled import Pooled
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints, Problem
@@ -50,11 +51,11 @@ class Cleared:
         self._most = np.maximum(problem.node_free, 0)
         np.add.at(self._most, v.node[able], v.count[able, None] * v.request[able])
         self._floor = floor
-        self._rows(floor)
+        self._rows()
 
-    def _rows(self, floor: Floor) -> None:
+    def _rows(self) -> None:
         """Of every pair of a pooled node and a shape: its pods stand where a node has a variable, or elsewhere."""
-        shapes = sorted({s for s, _ in floor.placement.var})
+        shapes = sorted({s for s, _ in self._floor.placement.var})
         most = {s: self._fits(s, self._most) for s in shapes}
         near = {s: (self._fits(s, self.problem.node_alloc) <= MOST) & (most[s] > 0) for s in shapes}
         single: dict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
@@ -65,32 +66,38 @@ class Cleared:
             self.evictions.clock.check()
             self._node(n, pods, {s: int(most[s][n]) for s in pods})
         self._link()
-        for (s, c), var in floor.placement.var.items():
+        for (s, c), var in self._floor.placement.var.items():
             here = self.of.node_of == c
             row = Terms.of(var)
             for n in np.flatnonzero(here & near[s]).tolist():
                 row.add(single[n][s], -1)
             at_most(self.model, row, int(most[s][here & ~near[s]].sum()))
 
-    def use(self, r: int) -> tuple[Terms, int]:
-        """What pods take of a resource less what leaves, and what is idle."""
+    def use(self, r: int) -> tuple[Terms, int, int]:
+        """What pods take of a resource less what leaves, and what is idle; and the unit in which both are. No terms
+        where there are none, or where they come to too much for a row.
+        """
         row = Terms()
         for (s, _), var in self._floor.placement.var.items():
             row.add(var, int(self.problem.request[s, r]))
         for t, gone in enumerate(self._gone):
             row.extend(gone, -int(self.of.problem.victims.request[t, r]))
-        return row.collected(), int(np.maximum(self.problem.node_free[:, r], 0).sum())
+        row = row.collected()
+        room = int(np.maximum(self.problem.node_free[:, r], 0).sum()) - row.constant
+        unit = max(1, math.gcd(*row.coefficients))
+        out = Terms()
+        for var, coefficient in zip(row.variables, row.coefficients, strict=True):
+            out.add(var, coefficient // unit)
+        most = sum(abs(c) * upper(var) for var, c in zip(out.variables, out.coefficients, strict=True))
+        return (out, room // unit, unit) if most <= ACTIVITY else (Terms(), 0, 1)
 
     def useless(self) -> Ints:
         """(R,) what is idle where no pod that asks for it can stand as long as nobody goes."""
         idle = np.maximum(self.problem.node_free, 0)
-        out = np.zeros(idle.shape[1], np.int64)
-        for r in range(len(out)):
-            stands = np.zeros(len(idle), bool)
-            for s in sorted({s for s, _ in self._floor.placement.var}):
-                if self.problem.request[s, r]:
-                    stands |= self._fits(s, idle) > 0
-            out[r] = idle[~stands, r].sum()
+        stands = np.zeros_like(idle, dtype=bool)
+        for s in sorted({s for s, _ in self._floor.placement.var}):
+            stands[self._fits(s, idle) > 0] |= self.problem.request[s] > 0
+        out: Ints = np.where(stands, 0, idle).sum(axis=0)
         return out
 
     def _fits(self, shape: int, room: Ints) -> Ints:

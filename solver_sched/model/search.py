@@ -177,7 +177,7 @@ class Search:
                     best = self.value(objective)
                     continue
             if late and objective.variables:
-                if self.guided is None:  # a large relaxation takes too long for every level left
+                if self.guided is None and proof is None:  # a large relaxation takes too long for every level left
                     bound = min(bound, mip.relaxed_bound(self.model, objective, self.clock.left))
                 break
             if done:
@@ -242,15 +242,15 @@ class Search:
 
     def steer(self, objective: Terms, seconds: float) -> None:
         """Move the incumbent to one that is worth more in an objective that is no level."""
-        before = self.incumbent
-        if not self.renew(objective, seconds) and before is not None:
-            self.go_back(before)
+        outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
+        self.spent += outcome.effort
+        if outcome.solution is not None and objective.at(outcome.solution) > self.value(objective):
+            self._accept(outcome.solution)
 
-    def renew(self, objective: Terms, seconds: float, near: list[int] | None = None) -> bool:
-        """Another incumbent, of an objective that is no level: `near` a solution that may break rows that have come in
-        since. False: none is found.
+    def renew(self, objective: Terms, seconds: float) -> bool:
+        """Another incumbent, of an objective that is no level, under rows that the one there is may break. False: none
+        is found.
         """
-        self.incumbent = self.incumbent if near is None else near
         outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
         self.spent += outcome.effort
         return outcome.solution is not None and self._accept(outcome.solution)
@@ -260,19 +260,20 @@ class Search:
         self._accept(self._completed(solution))
 
     @contextmanager
-    def loosened(self, names: Iterable[str], by: int) -> Iterator[None]:
-        """These levels may fall below what they are locked at. What locks have ruled out comes back."""
+    def loosened(self, names: Iterable[str]) -> Iterator[None]:
+        """These levels are not locked. What their locks have ruled out comes back."""
         found = {name: self._locks[name][0] for name in names if name in self._locks}
-        rows = [self.model.proto.constraints[at].linear for at in found.values()]
+        sides = [self.model.proto.constraints[at].linear.domain for at in found.values()]
+        before = [int(side[0]) for side in sides]
         if self.reduced is not None and not self._ruling.isdisjoint(found):
             self.reduced.undo()
-        for row in rows:
-            row.domain[0] -= by
+        for side in sides:
+            side[0] = NEVER
         try:
             yield
         finally:
-            for row in rows:
-                row.domain[0] += by
+            for side, low in zip(sides, before, strict=True):
+                side[0] = low
 
     def _proof(self, objective: Terms) -> Proof | None:
         """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
@@ -367,9 +368,9 @@ class Search:
         return terms.at(self.incumbent)
 
     def objective(self, name: str) -> Terms:
-        """What a level maximises."""
-        found = (terms for result, terms in zip(self.results, self._objectives, strict=True) if result.name == name)
-        return next(found) or Terms()
+        """What a level maximises; nothing where nothing depends on the solution."""
+        named = {result.name: terms for result, terms in zip(self.results, self._objectives, strict=True)}
+        return named.get(name) or Terms()
 
     def _allowance(self, best_effort: bool) -> float:
         """Deterministic seconds of this level: a fair part of what is left."""

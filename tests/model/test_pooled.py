@@ -188,6 +188,59 @@ def test_the_best_of_the_plans_that_were_tried_stands(
     assert looked == looks
 
 
+def test_a_plan_that_is_found_has_time_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are looked for in less room, too (seed 12), but while a fifth of the 100 s is left: solves that take all of
+    the time would leave none to evaluate what has been found before.
+    """
+    objects = generate(nodes=16, gangs=16, seed=12, occupancy=1.0, load="victims", queues=3, priorities=3)
+    problem, rules = stated(read_objects(objects), POLICY)
+    allowed = rights(problem, rules, greedy_plan(problem, rules))
+    left, renew, further = [], Search.renew, afar._Afar._further
+    after = False
+
+    def renewed(self: Search, *given: Any) -> bool:
+        if after:
+            left.append(self.clock.left)
+        return renew(self, *given)
+
+    def going_on(*given: Any) -> Any:
+        nonlocal after
+        after = True
+        yield from further(*given)
+        after = False
+
+    monkeypatch.setattr(Search, "renew", renewed)
+    monkeypatch.setattr(afar._Afar, "_further", going_on)
+    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(100.0), None, towards)
+    assert found is not None
+    assert left
+    assert max(left) <= 80
+
+
+def test_room_beyond_what_a_row_can_hold_is_left_as_it_is() -> None:
+    """Nodes of 600,000 times as much memory, some 2^62 bytes in all: sums of a row would not fit 64 bits."""
+    objects = generate(nodes=16, gangs=16, seed=3, occupancy=1.0, load="victims", queues=3, priorities=3)
+    snapshot, times = read_objects(objects), 600_000
+    nodes = tuple(
+        replace(node, allocatable={r: n * times if r == "memory" else n for r, n in node.allocatable.items()})
+        for node in snapshot.nodes
+    )
+    pods = tuple(
+        replace(
+            pod,
+            needs=replace(
+                pod.needs, request=tuple((r, n * times if r == "memory" else n) for r, n in pod.needs.request)
+            ),
+        )
+        for pod in snapshot.pods
+    )
+    problem, rules = stated(replace(snapshot, nodes=nodes, pods=pods), POLICY)
+    allowed = rights(problem, rules, greedy_plan(problem, rules))
+    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
+    assert found is not None
+    assert violations(problem, rules, found.plan) == []
+
+
 @pytest.mark.parametrize("others", [True, False])
 def test_nobody_goes_for_a_job_that_finds_no_node(others: bool) -> None:
     """c waits for 4 GPUs in one pod. In the pool the 4 GPUs of a are enough, on either node b has to go too, and of b
