@@ -292,7 +292,7 @@ class _Afar:
         for plan in plans:
             if best is not None and clock.over(COMPARABLE):
                 break
-            levels = evaluate(problem, rules, plan, self.effort, (), self.allowed, clock, asked)
+            levels = evaluate(problem, rules, plan, self.effort, (), self.allowed, Clock(clock.left), asked)
             if levels and (best is None or beats({level.name: level.value for level in levels}, best[1])):
                 best = plan, levels
         return best

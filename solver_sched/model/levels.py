@@ -13,7 +13,7 @@ from solver_sched.model.effort import Clock, Effort, LevelResult
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms
 from solver_sched.model.pooled import pooled
-from solver_sched.model.search import Search
+from solver_sched.model.search import WALL_LIMIT, Search
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Plan, Problem, Require, SpreadRule
 from solver_sched.rights import Rights
@@ -60,14 +60,18 @@ def evaluate(
     search.settled = _settled
     search.mostly_known = True
     wanted = {level.name: level.value for level in until}
+    told = 0
     for result in _levels(search) if allowed is None else evicting_levels(search):
-        if result.status.startswith("UNKNOWN"):
-            return tuple(search.results[:-1])
-        if clock.over():
+        cut = result.status.endswith(WALL_LIMIT) or (clock.over() and result.status != "OPTIMAL")
+        # what the clock cut short may be worth more: such a level is told only where there is no other
+        if result.status.startswith("UNKNOWN") or (cut and told):
+            break
+        told += 1
+        if cut or clock.over():
             break
         if result.name in wanted and wanted[result.name] != result.value:
             break
-    return tuple(search.results)
+    return search.outcome()[:told]
 
 
 def _settled(name: str) -> bool:

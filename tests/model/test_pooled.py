@@ -71,6 +71,17 @@ class HandSetClock(Clock):
         return super().left - self.passed
 
 
+class JumpingClock(Clock):
+    """Most of its time has gone by from some reading on."""
+
+    readings, part = 20, 0.91
+
+    @property
+    def left(self) -> float:
+        self.readings -= 1
+        return super().left - (self.part * self.seconds if self.readings < 0 else 0.0)
+
+
 def stated(snapshot: Snapshot, policy: Policy) -> tuple[Problem, Rules]:
     problem, _ = encode(snapshot, evicting=True)
     return problem, derive(problem, policy)
@@ -186,6 +197,20 @@ def test_the_best_of_the_plans_that_were_tried_stands(
         reached = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
         assert not beats(reached, found.levels)
     assert looked == looks
+
+
+@pytest.mark.parametrize(("part", "readings"), [(0.91, 20), (1.01, 32)])
+def test_what_is_told_of_a_given_plan_is_what_it_is_worth(part: float, readings: int) -> None:
+    """Short of time fewer levels are told. What a level reads before it is solved may be less than it is worth."""
+    problem, rules = stated(*crowded(0))
+    greedy = greedy_plan(problem, rules)
+    plan, allowed = evicting_plan(problem, rules, greedy), rights(problem, rules, greedy)
+    worth = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
+    clock = JumpingClock(1000.0)
+    clock.part, clock.readings = part, readings
+    told = evaluate(problem, rules, plan, EFFORT, (), allowed, clock)
+    assert 0 < len(told) < len(worth)
+    assert [(level.name, level.value) for level in told] == list(worth.items())[: len(told)]
 
 
 def test_a_plan_that_is_found_has_time_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
