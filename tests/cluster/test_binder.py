@@ -412,11 +412,18 @@ def test_an_unexpected_error_of_one_decision_does_not_stop_the_others() -> None:
     with binding(workers=1) as (server, book, binder):
         server.pod("a"), server.pod("b")
         seen: list[Any] = []
-        hook, threading.excepthook = threading.excepthook, seen.append
+        told = threading.Event()
+
+        def note(wrong: Any) -> None:
+            seen.append(wrong)
+            told.set()
+
+        hook, threading.excepthook = threading.excepthook, note
         try:
             book.bound = lambda pod, node: 1 / 0 if pod.name == "a" else None  # type: ignore[assignment, method-assign]
             binder.bind([place(("a", "n1"), ("b", "n1"))])
             assert binder.drain(5)
+            assert told.wait(5)  # the thread ends after what it did counts as done
         finally:
             threading.excepthook = hook
         assert [wrong.exc_type for wrong in seen] == [ZeroDivisionError]
