@@ -329,6 +329,7 @@ def main() -> None:
     """Print the report; exit 1 above a limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openb", type=Path, nargs=2, metavar=("NODES", "PODS"))
+    parser.add_argument("--limit", type=float, help="other seconds for evict and evict-large")
     parser.add_argument("--only", default="", help="names of the list above; comma-separated")
     arguments = parser.parse_args()
     asked = [name for name in arguments.only.split(",") if name]
@@ -339,8 +340,8 @@ def main() -> None:
             "openb": lambda: openb(folder, *arguments.openb),
             "generated": lambda: generated(folder, 5_000, 2_000),
             "seeds": lambda: seeds(folder, 5_000, 2_000),
-            "evict": lambda: evicting("evict", 1_000, 8_000, 6.0),
-            "evict-large": lambda: evicting("evict-large", 5_000, 20_000, 20.0),
+            "evict": lambda: evicting("evict", 1_000, 8_000, arguments.limit or 6.0),
+            "evict-large": lambda: evicting("evict-large", 5_000, 20_000, arguments.limit or 20.0),
             "within-1": lambda: within(1.0),
             "within-2": lambda: within(2.0),
             "within-5": lambda: within(5.0),

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solver_sched.model.cleared import Cleared
-from solver_sched.model.effort import Clock, Effort, LevelResult, OutOfTimeError, Progress, Solution, Stand, beats
+from solver_sched.model.effort import Clock, Effort, LevelResult, Progress, Solution, Stand, beats
 from solver_sched.model.floor import Joint
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ranks_of
 from solver_sched.model.linear import summed, weighted
+from solver_sched.model.mip import INFINITE
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import Search, plan_of
@@ -31,31 +32,11 @@ STEER, LESS = 0.15, 0.5
 and for the most, which tells who might go as well; for a level in less room than there is.
 """
 COMPARABLE = 0.2
-"""Part of the time that is left for one more plan on real nodes to be compared with the best so far."""
+"""Part of the time that is left to evaluate and bound what is found: of it no look takes, nor one more plan."""
 RESERVE = 0.3
 """Part of the time that is left to ask who else might go; else only those of the aim go first."""
 SCARCE, ROOMY, ROUNDS = 0.25, 0.35, 3
 """Parts of the time that are left for one more look, and for one in less room than there is; how often that is done."""
-FREE = 2**62
-
-
-def from_afar(
-    problem: Problem,
-    rules: Rules,
-    allowed: Rights,
-    effort: Effort,
-    clock: Clock,
-    progress: Progress | None,
-    stand: Stand,
-) -> tuple[Solution | None, float]:
-    """The levels solved on pooled nodes, and a plan on real ones that comes near to that. The values are the plan's,
-    the bounds those of the pooled levels. None: somebody goes for nobody in each plan, or there is no time to tell.
-    """
-    try:
-        afar = _Afar(problem, rules, allowed, effort, clock, progress, stand)
-    except OutOfTimeError:
-        return None, 0.0
-    return afar.best(), afar.search.spent
 
 
 class _Aim(NamedTuple):
@@ -83,8 +64,10 @@ class _Standing(NamedTuple):
     exact: bool
 
 
-class _Afar:
-    """One look at a cluster from afar. Raises OutOfTimeError where the clock runs out before there is a model."""
+class Afar:
+    """The levels solved on pooled nodes, and plans on real ones that come near to that. Raises OutOfTimeError where the
+    clock runs out before there is a model.
+    """
 
     def __init__(
         self,
@@ -115,6 +98,9 @@ class _Afar:
         """(how many of these are known, incumbent), as far as the clock allowed."""
 
     def best(self) -> Solution | None:
+        """The values are those of the plan, the bounds those of the pooled levels. None: somebody goes for nobody in
+        each plan, or there is no time to tell.
+        """
         search, last = self.search, _last_start(self.ledger)
         sound, failed, look = -1, False, 1
         standing: list[_Standing] = []
@@ -209,8 +195,8 @@ class _Afar:
         search, problem, constraints = self.search, self.problem, self.ledger.model.proto.constraints
         search.go_back(incumbent)
         first, level = len(constraints), known - 1
-        smallest = np.where(problem.request > 0, problem.request, FREE).min(axis=0, initial=FREE)
-        lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < FREE))
+        smallest = np.where(problem.request > 0, problem.request, INFINITE).min(axis=0, initial=INFINITE)
+        lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < INFINITE))
         rooms: list[tuple[int, int, int, int]] = []
         for r in np.flatnonzero(lack).tolist():
             use, room, unit = self.cleared.use(r)
@@ -245,10 +231,9 @@ class _Afar:
         harm in sum. False: there is no time, no solution, or the level is none that tells who starts and who goes.
         """
         search = self.search
-        name = self.below[at] if at < len(self.below) else BEST_EFFORT[0]
-        if "grow" in name or name in BEST_EFFORT:
+        if at >= len(self.below) or "grow" in self.below[at] or self.below[at] in BEST_EFFORT:
             return False
-        wanted = search.objective(name)
+        wanted = search.objective(self.below[at])
         with search.loosened(self.below[loose:]):
             if not search.renew(wanted, LESS):
                 return False
@@ -260,7 +245,7 @@ class _Afar:
         """Rows from the first on bind no more."""
         constraints = self.ledger.model.proto.constraints
         for at in range(first, len(constraints)):
-            constraints[at].linear.domain[0], constraints[at].linear.domain[1] = -FREE, FREE
+            constraints[at].linear.domain[0], constraints[at].linear.domain[1] = -INFINITE, INFINITE
 
     def _of_holders(self, gone: Ints) -> Ints:
         """(H,) pods of each holder."""

@@ -36,7 +36,8 @@ def evaluate(
     """The levels' values of a given plan that keeps the rules: its admissions fixed, the best reading of `own`.
 
     `until`: stop after the first level whose value differs from that of the same name here. `allowed`: the levels are
-    those of a cycle that evicts. `clock`: no further level is begun when it is over. `asked`: names of deficit levels
+    those of a cycle that evicts. `clock`: no further level is begun when it is over,
+    and one that it cuts short is left out. `asked`: names of deficit levels
     that are given even where what they add is below one unit.
     """
     clock = Clock() if clock is None else clock

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from solver_sched.model.afar import from_afar
+from solver_sched.model.afar import Afar
 from solver_sched.model.effort import (
     Clock,
     Effort,
@@ -195,7 +196,9 @@ def _freeing(
     # what is tied to single nodes cannot be seen from afar
     tied = len(rules.domain_rules) > 0 or len(problem.victims.blocks) > 0 or bool(allowed.moves.any())
     if large and stand is not None and not tied:
-        afar, spent = from_afar(problem, rules, allowed, effort, clock, progress, stand)
+        with suppress(OutOfTimeError):
+            pooled = Afar(problem, rules, allowed, effort, clock, progress, stand)
+            afar, spent = pooled.best(), pooled.search.spent
         if afar is not None and improved is not None:
             improved(afar)
         if clock.over(NEAR) or (afar is not None and all(level.gap <= effort.gap for level in afar.levels)):

@@ -168,7 +168,7 @@ def test_the_best_of_the_plans_that_were_tried_stands(
     """
     objects = generate(nodes=16, gangs=16, seed=seed, occupancy=1.0, load="victims", queues=3, priorities=3)
     problem, rules = stated(read_objects(objects), POLICY)
-    looked, on_nodes, in_less_room = "", afar._Afar._on_nodes, afar._Afar._in_less_room
+    looked, on_nodes, in_less_room = "", afar.Afar._on_nodes, afar.Afar._in_less_room
 
     def look(*given: Any) -> Any:
         nonlocal looked
@@ -181,8 +181,8 @@ def test_the_best_of_the_plans_that_were_tried_stands(
         looked += "|"
         return in_less_room(*given)
 
-    monkeypatch.setattr(afar._Afar, "_on_nodes", look)
-    monkeypatch.setattr(afar._Afar, "_in_less_room", less)
+    monkeypatch.setattr(afar.Afar, "_on_nodes", look)
+    monkeypatch.setattr(afar.Afar, "_in_less_room", less)
     allowed = rights(problem, rules, greedy_plan(problem, rules))
     tried: list[Plan] = []
 
@@ -190,7 +190,7 @@ def test_the_best_of_the_plans_that_were_tried_stands(
         tried.append(towards(problem, rules, jobs, going, first))
         return tried[-1]
 
-    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, stand)
+    found = afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, stand).best()
     assert found is not None
     assert len(tried) == plans
     for plan in tried:
@@ -220,7 +220,7 @@ def test_a_plan_that_is_found_has_time_to_be_told(monkeypatch: pytest.MonkeyPatc
     objects = generate(nodes=16, gangs=16, seed=12, occupancy=1.0, load="victims", queues=3, priorities=3)
     problem, rules = stated(read_objects(objects), POLICY)
     allowed = rights(problem, rules, greedy_plan(problem, rules))
-    left, renew, further = [], Search.renew, afar._Afar._further
+    left, renew, further = [], Search.renew, afar.Afar._further
     after = False
 
     def renewed(self: Search, *given: Any) -> bool:
@@ -235,8 +235,8 @@ def test_a_plan_that_is_found_has_time_to_be_told(monkeypatch: pytest.MonkeyPatc
         after = False
 
     monkeypatch.setattr(Search, "renew", renewed)
-    monkeypatch.setattr(afar._Afar, "_further", going_on)
-    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(100.0), None, towards)
+    monkeypatch.setattr(afar.Afar, "_further", going_on)
+    found = afar.Afar(problem, rules, allowed, EFFORT, Clock(100.0), None, towards).best()
     assert found is not None
     assert left
     assert max(left) <= 80
@@ -261,7 +261,7 @@ def test_room_beyond_what_a_row_can_hold_is_left_as_it_is() -> None:
     )
     problem, rules = stated(replace(snapshot, nodes=nodes, pods=pods), POLICY)
     allowed = rights(problem, rules, greedy_plan(problem, rules))
-    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
+    found = afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best()
     assert found is not None
     assert violations(problem, rules, found.plan) == []
 
@@ -284,7 +284,7 @@ def test_nobody_goes_for_a_job_that_finds_no_node(others: bool) -> None:
         return plan
 
     clock = HandSetClock(100.0)
-    found, _ = afar.from_afar(problem, rules, allowed, EFFORT, clock, None, stand)
+    found = afar.Afar(problem, rules, allowed, EFFORT, clock, None, stand).best()
     assert gone == ([2, 2, 2, 2, 0, 0] if others else [2, 2, 2, 2])
     assert (found is not None) == others
     if found is not None:
@@ -352,7 +352,7 @@ def test_a_node_is_cleared_for_a_pod_that_takes_all_of_it(monkeypatch: pytest.Mo
 
     def bound(most: int) -> int | None:
         monkeypatch.setattr(model_cleared, "MOST", most)
-        found, _ = afar.from_afar(problem, rules, allowed, EFFORT, Clock(), None, towards)
+        found = afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best()
         assert found is not None
         assert len(found.plan.count) == 1
         return next(level.bound for level in found.levels if level.name == "disruption.gangs")
