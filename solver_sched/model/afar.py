@@ -5,38 +5,41 @@ found on real ones (docs/adr/0017, docs/adr/0027, docs/adr/0028).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from solver_sched.model.assigned import Asked, State, assigned
 from solver_sched.model.cleared import Cleared
 from solver_sched.model.effort import Clock, Effort, LevelResult, Progress, Solution, Stand, beats
 from solver_sched.model.floor import Joint
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ranks_of
-from solver_sched.model.linear import summed, weighted
-from solver_sched.model.mip import INFINITE
+from solver_sched.model.linear import summed
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
 from solver_sched.model.search import Search, plan_of
 from solver_sched.plugins.rules import Rules
-from solver_sched.problem.arrays import PREEMPT, RECLAIM, Floats, Ints, Plan, Problem
+from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem
 from solver_sched.rights import Rights
 
-AFAR, LEAST_LEFT = 0.6, 0.1
-"""Parts of the time: for levels on pooled nodes; what must be left to find places for what was seen there."""
-STEER, LESS = 0.15, 0.5
-"""Deterministic seconds: for the least harm in sum, where the clock has cut off the levels that look for it in turn,
-and for the most, which tells who might go as well; for a level in less room than there is.
+AFAR, LEAST_LEFT = 0.55, 0.1
+"""Parts of the time: for levels on pooled nodes at least; what must be left to find places for what was seen there."""
+NODES = 5
+"""Nodes for the pods take up to so many times as long as the model took to be built: levels have the rest."""
+TOLD = 0.08
+"""Part of the time that is left to tell and bound what is found."""
+PLENTY, SCARCE = 0.4, 0.15
+"""Parts of the time that are left for an integer program: with an aim beyond the levels, and at all."""
+OPEN, FINE = 10, 1e-4
+"""Times as long as with who starts and which gangs end given, an integer program may take with that open; the gap of
+the price of slack where a level is looked at once more.
 """
-COMPARABLE = 0.2
-"""Part of the time that is left to evaluate and bound what is found: of it no look takes, nor one more plan."""
-RESERVE = 0.3
-"""Part of the time that is left to ask who else might go; else only those of the aim go first."""
-SCARCE, ROOMY, ROUNDS = 0.25, 0.35, 3
-"""Parts of the time that are left for one more look, and for one in less room than there is; how often that is done."""
+COMPARED = 0.3
+"""Seconds that it may take to evaluate a plan, even beyond the time."""
 
 
 class _Aim(NamedTuple):
@@ -54,14 +57,7 @@ class _Aim(NamedTuple):
         return self.jobs[np.argsort(-self.size, kind="stable")]
 
 
-class _Standing(NamedTuple):
-    """A plan on real nodes; whether it starts all that it should (`whole`), and of no holder go more pods than may at
-    no cost (`exact`): then it is most likely worth what it comes from.
-    """
-
-    plan: Plan
-    whole: bool
-    exact: bool
+Found = tuple[Plan, tuple[LevelResult, ...]]
 
 
 class Afar:
@@ -81,171 +77,144 @@ class Afar:
     ) -> None:
         self.problem, self.rules, self.allowed = problem, rules, allowed
         self.effort, self.clock, self.stand = effort, clock, stand
+        began = time.monotonic()
         self.of = pooled(problem, rules, allowed)
         whole = np.ones(len(self.of.problem.node_free), bool)
         self.ledger = Ledger(self.of.problem, self.of.rules, self.of.rights, whole, clock)
         floor = Joint(self.ledger)
         self.cleared = Cleared(self.ledger, floor, problem, rules, self.of)
+        left = clock.left - NODES * (time.monotonic() - began) - TOLD * clock.seconds
         part = replace(effort, seconds=AFAR * effort.seconds)
-        self.search = Search(self.ledger, floor, part, progress, Clock(AFAR * clock.left))
+        self.search = Search(self.ledger, floor, part, progress, Clock(max(AFAR * clock.left, left)))
         self.search.reduced, self.search.mostly_known = Reduced(self.ledger.model), True
+        self.search.tail = 0.0  # levels are bounded once there is a plan
+        self.domain = self.search.reduced.domains()
         evictions = self.ledger.evictions
         assert evictions is not None
         self.kept = summed(evictions.keep_value(rank) for rank in evictions.ranks())
-        self.below: list[str] = []
-        """Names of the last level that says who starts inside shares, and of all below it."""
-        self.after: list[tuple[int, list[int]]] = []
-        """(how many of these are known, incumbent), as far as the clock allowed."""
+        self.after: list[State] = []
+        """What is known after each level before growth, as far as the clock allowed."""
 
     def best(self) -> Solution | None:
         """The values are those of the plan, the bounds those of the pooled levels. None: somebody goes for nobody in
         each plan, or there is no time to tell.
         """
-        search, last = self.search, _last_start(self.ledger)
-        sound, failed, look = -1, False, 1
-        standing: list[_Standing] = []
+        search = self.search
+        grown, most = False, None
         for level in evicting_levels(search):
-            if not self.below and level.name != last:
+            grown |= "grow" in level.name or level.name in BEST_EFFORT
+            if search.incumbent is None or grown:
                 continue
-            self.below.append(level.name)
-            if search.incumbent is None or search.clock.over():
-                continue
-            self.after.append((len(self.below), search.incumbent))
-            if len(self.after) == look:
-                standing.append(self._look(len(self.after) - 1))
-                if standing[-1].exact:
-                    sound, look = len(self.after) - 1, 2 * look
-                else:  # below there is no plan on real nodes that is worth what is found
-                    failed, search.clock = True, Clock(0.0)
-        cut = search.clock.over() and not failed
-        if search.incumbent is None or (not standing and self.clock.over(LEAST_LEFT)):
+            if not search.clock.over():
+                self.after.append(self._state())
+            elif most is None:
+                most = search.most(self.kept, self.clock.left)
+        if search.incumbent is None or self.clock.over(LEAST_LEFT):
             return None
         search.clock = self.clock
         if self.clock.seconds < math.inf:  # what is left is for the plan that is found, to be told apart and bounded
-            search.clock = Clock(self.clock.left - COMPARABLE * self.clock.seconds)
-        if cut:
-            known = self.after[-1][0] if self.after else 0
-            with search.loosened(self.below[known:]):
-                search.steer(self.kept, STEER)
-            self.after.append((known, search.incumbent))
-        standing += self._further(sound, len(self.after) - failed)
+            search.clock = Clock(self.clock.left - TOLD * self.clock.seconds)
+        last = _last_start(self.ledger)
+        names = [level.name for level in search.results]
+        starts = names.index(last) if last in names else -1
+        found = self._on_nodes(names, starts, most) or self._by_hand(starts)
         search.clock = self.clock
-        found = self._stood(standing)
         return None if found is None else self._bounded(*found)
 
-    def _further(self, sound: int, end: int) -> Iterator[_Standing]:
-        """Plans for the last incumbent before the `end`, or else for that of the last level at which jobs find nodes
-        without anybody going that costs a level so far, of those after the `sound` one; and one in less room than there
-        is, for the level after it.
-        """
-        low, high = sound + 1, end - 1
-        at, least = high, SCARCE if sound >= 0 else LEAST_LEFT
-        while low <= high and not self.clock.over(least):
-            one, least = self._look(at), SCARCE
-            yield one
-            low, high = (at + 1, high) if one.exact else (low, at - 1)
-            at = (low + high) // 2
-        if low < len(self.after) and self.after[low][0] and not self.clock.over(ROOMY):
-            yield from self._in_less_room(*self.after[low])
-
-    def _look(self, at: int) -> _Standing:
-        """For nodes for an incumbent."""
-        known, incumbent = self.after[at]
-        self.search.go_back(incumbent)
-        return self._on_nodes(self._aim(), known)
-
-    def _reserve(self, known: int) -> Ints:
-        """(H,) pods of each holder that go, and of those that might as well, without a level being worth less but those
-        of `below` from `known` on.
-        """
-        search, evictions = self.search, self.ledger.evictions
+    def _state(self) -> State:
+        search = self.search
+        assert search.reduced is not None
         assert search.incumbent is not None
-        assert evictions is not None
-        going = self._of_holders(self._gone())
-        if self.clock.over(RESERVE):
-            return going
-        before = search.incumbent
-        parts = [terms for cause in (PREEMPT, RECLAIM) for terms in (*evictions.out[cause], *evictions.end[cause])]
-        pods = [(var.proto.domain, before[var.index]) for terms in parts for var in terms.variables]
-        least = [int(domain[0]) for domain, _ in pods]
-        with search.loosened(self.below[known:]):
-            for domain, gone in pods:
-                domain[0] = gone
-            if search.renew(self.kept.times(-1), STEER):
-                going = np.maximum(going, self._of_holders(self._gone()))
-            for (domain, _), low in zip(pods, least, strict=True):
-                domain[0] = low
-        search.go_back(before)
-        return going
+        return State(len(self.ledger.model.proto.constraints), search.reduced.domains(), search.incumbent)
 
-    def _on_nodes(self, aim: _Aim, known: int) -> _Standing:
-        """All go who should, and the largest pods find nodes first. Where that does not suffice others go, before any
-        more those who might as well.
+    def _on_nodes(self, names: Sequence[str], starts: int, most: int | None) -> Found | None:
+        """A plan with who starts and which gangs end in the last solution, as near to its levels as nodes allow: those
+        beyond the one that `starts` the last job inside shares give way. Where nodes do not have so much, one in which
+        that is open and each level gives way. `most` of what runs is kept in sum, as far as it is known, where the
+        clock has cut off the levels that look for it in turn.
         """
-        going = self._reserve(known)
-        plan = self.stand(self.problem, self.rules, aim.largest_first, going, aim.gone)
-        whole = bool((plan.of_jobs(self.problem)[aim.jobs] > 0).all())
-        gone = self._of_holders(np.column_stack([plan.victim, plan.out, plan.cause]))
-        return _Standing(plan, whole, whole and bool((gone <= going).all()))
+        search, known = self.search, len(self.after)
+        if not self.after:
+            return None
+        locks = [search.locked(name) for name in names[:known]]
+        state, first = self.after[-1], self.after[min(starts, known - 1)]
+        wanted = None if most is None or self.clock.over(PLENTY) else (self.kept, most)
+        # with slack there may be use for values that levels have ruled out
+        for domain, given, loose in (
+            (state.domain, True, starts + 1),
+            (first.domain, True, starts + 1),
+            (self.domain, False, 0),
+        ):
+            if self.clock.over(SCARCE):
+                return None
+            asked = Asked(
+                self._wide(state, domain),
+                [lock[0] for lock in locks[loose:] if lock is not None],
+                {},
+                wanted,
+                given=given,
+            )
+            began = time.monotonic()
+            plan = assigned(self.cleared, search, asked, search.clock.left)
+            if plan is not None:
+                search.tighten_derived()
+                return self._told(*self._sharper(asked, plan, names[:known], time.monotonic() - began))
+        return None
 
-    def _in_less_room(self, known: int, incumbent: list[int]) -> Iterator[_Standing]:
-        """What a pool has idle is of no use where the rest of the node is taken. So much is left out, then more, and
-        the last level that is known is solved again; where jobs find nodes, those below it, too, one by one.
-        """
-        search, problem, constraints = self.search, self.problem, self.ledger.model.proto.constraints
-        search.go_back(incumbent)
-        first, level = len(constraints), known - 1
-        smallest = np.where(problem.request > 0, problem.request, INFINITE).min(axis=0, initial=INFINITE)
-        lack = np.maximum(self.cleared.useless(), smallest) * (self.rules.contended & (smallest < INFINITE))
-        rooms: list[tuple[int, int, int, int]] = []
-        for r in np.flatnonzero(lack).tolist():
-            use, room, unit = self.cleared.use(r)
-            if use.variables:
-                rooms.append((r, len(constraints), room, unit))
-                self.ledger.model.add(weighted(use.variables, use.coefficients) <= room)
-        last = len(constraints)
-        one: _Standing | None = None
-        for _ in range(ROUNDS if rooms else 0):
-            for r, row, room, unit in rooms:
-                constraints[row].linear.domain[1] = max(0, room - -(-int(lack[r]) // unit))
-            if not self._again(level, level):
-                break
-            one = self._on_nodes(self._aim(), level)
-            if one.exact or self.clock.over(ROOMY):
-                break
-            yield one
-            self._free(last)
-            lack *= 2
-        lower = level + 1
-        while one is not None and one.exact and not self.clock.over(ROOMY) and self._again(lower, level):
-            further = self._on_nodes(self._aim(), level)
-            if not further.exact:
-                break
-            one, lower = further, lower + 1
-        if one is not None:
-            yield one
-        self._free(first)
-
-    def _again(self, at: int, loose: int) -> bool:
-        """Solve a level of `below` again, with those from a `loose` one on unlocked, hold it, and go on to the least
-        harm in sum. False: there is no time, no solution, or the level is none that tells who starts and who goes.
+    def _told(self, plan: Plan, reached: tuple[LevelResult, ...]) -> Found:
+        """The plan with the best reading of what counts as own: that of the solution is the best where each level
+        inside shares has what it was locked at.
         """
         search = self.search
-        if at >= len(self.below) or "grow" in self.below[at] or self.below[at] in BEST_EFFORT:
-            return False
-        wanted = search.objective(self.below[at])
-        with search.loosened(self.below[loose:]):
-            if not search.renew(wanted, LESS):
-                return False
-            search.lock(wanted, search.value(wanted))
-            search.steer(self.kept, STEER)
-        return True
+        own = [level for level in reached if level.name.startswith("in-share.") and "spare" not in level.name]
+        if all((lock := search.locked(level.name)) is None or level.value >= lock[1] for level in own):
+            return plan, reached
+        if self.clock.over(SCARCE):
+            return plan, reached
+        asked = frozenset(level.name for level in search.results)
+        levels = evaluate(self.problem, self.rules, plan, self.effort, (), self.allowed, Clock(self.clock.left), asked)
+        return plan, levels if len(levels) == len(reached) else reached
 
-    def _free(self, first: int) -> None:
-        """Rows from the first on bind no more."""
-        constraints = self.ledger.model.proto.constraints
-        for at in range(first, len(constraints)):
-            constraints[at].linear.domain[0], constraints[at].linear.domain[1] = -INFINITE, INFINITE
+    def _wide(self, state: State, domain: Ints) -> State:
+        """The state with the domains of an earlier one, and for variables that came later all values."""
+        assert self.search.reduced is not None
+        later = self.search.reduced.widest()[len(domain) : len(state.domain)]
+        return state._replace(domain=np.vstack([domain, later]))
+
+    def _sharper(self, asked: Asked, plan: Plan, names: Sequence[str], seconds: float) -> Found:
+        """The plan after every level that is not all it could be has been looked at once more, with what is reached
+        above it as its due, as far as the time allows: where there is much of it, with all open that was given. The
+        plan at hand took the `seconds`.
+        """
+        search, reached = self.search, tuple(self.search.reached())
+        locks = [search.locked(name) for name in names]
+        below = [at for at, lock in enumerate(locks) if lock is not None and reached[at].value < lock[1]]
+        if not below:
+            return plan, reached
+        domain = self.after[below[0] - 1].domain if below[0] else self.domain
+        wide = self._wide(asked.state, domain)
+        for at in range(below[0], len(names)):
+            lock = locks[at]
+            if lock is None or reached[at].value >= lock[1]:
+                continue
+            if self.clock.over(PLENTY):
+                break
+            floors = {of[0]: reached[i].value - of[1] for i, of in enumerate(locks[:at]) if of is not None}
+            further = asked._replace(loose=[of[0] for of in locks[at:] if of is not None], floors=floors, first=True)
+            if not asked.given or self.clock.left > OPEN * seconds:
+                further = further._replace(state=wide, given=False)
+            before = search.incumbent
+            assert before is not None
+            other = assigned(self.cleared, search, further, search.clock.left, FINE)
+            if other is None:
+                continue
+            search.tighten_derived()
+            found = tuple(search.reached())
+            if beats({level.name: level.value for level in found}, reached):
+                plan, reached = other, found
+            else:
+                search.go_back(before)
+        return plan, reached
 
     def _of_holders(self, gone: Ints) -> Ints:
         """(H,) pods of each holder."""
@@ -254,33 +223,48 @@ class Afar:
         np.add.at(out, victims.holder[gone[:, 0]], gone[:, 1])
         return out
 
-    def _stood(self, standing: Sequence[_Standing]) -> tuple[Plan, tuple[LevelResult, ...]] | None:
-        """The best of these plans, with its levels. Where none starts all that it should, of some more that come near
-        to the incumbent: others go as jobs find nodes, in the order in which levels count them, or the largest pods
-        first. None: somebody goes for nobody in each of them, or there is no time to tell.
+    def _by_hand(self, starts: int) -> Found | None:
+        """The best of what greedy makes of the solution after the level that `starts` the last job inside shares: all
+        go who should, and the largest pods find nodes first. Where not all start others go, as jobs find nodes in the
+        order in which levels count them, or the largest first. None: somebody goes for nobody in each, or there is no
+        time to tell.
         """
         problem, rules, clock = self.problem, self.rules, self.clock
-        # what was aimed at last is most likely the best, if it starts all that it should
-        last_first = standing[::-1]
-        best_first = sorted(last_first, key=lambda one: (one.exact, one.whole), reverse=True)
-        plans = [one.plan for one in best_first if one.exact or not best_first[0].exact]
+        if self.after:
+            self.search.go_back(self.after[min(starts, len(self.after) - 1)].solution)
+        aim = self._aim()
+        going, nobody = self._of_holders(aim.gone), aim.gone[:0]
+        plans = [self.stand(problem, rules, aim.largest_first, going, aim.gone)]
+        whole = bool((plans[0].of_jobs(problem)[aim.jobs] > 0).all())
+        if whole and self._as_aimed(plans[0], aim):
+            self.search.tighten_derived()
+            return plans[0], tuple(self.search.reached())
         # where the pooled levels took all of their time there is enough for no more
-        if not any(one.whole for one in standing) and not clock.over(1 - AFAR):
-            self.search.go_back(self.after[-1][1])
-            aim = self._aim()
-            going, nobody = self._of_holders(aim.gone), aim.gone[:0]
+        if not whole and not clock.over(1 - AFAR):
             plans += [self.stand(problem, rules, order, going, nobody) for order in (aim.jobs, aim.largest_first)]
             # most likely better is what starts the first job, in the order of levels, that only one of them starts
             plans.sort(key=lambda plan: (plan.of_jobs(problem)[aim.jobs] > 0).tolist(), reverse=True)
         asked = frozenset(level.name for level in self.search.results)
-        best: tuple[Plan, tuple[LevelResult, ...]] | None = None
+        best: Found | None = None
         for plan in plans:
-            if best is not None and clock.over(COMPARABLE):
+            if best is not None and clock.over(TOLD):
                 break
-            levels = evaluate(problem, rules, plan, self.effort, (), self.allowed, Clock(clock.left), asked)
+            levels = evaluate(
+                problem, rules, plan, self.effort, (), self.allowed, Clock(max(clock.left, COMPARED)), asked
+            )
             if levels and (best is None or beats({level.name: level.value for level in levels}, best[1])):
                 best = plan, levels
         return best
+
+    def _as_aimed(self, plan: Plan, aim: _Aim) -> bool:
+        """Whether as many pods start as in the solution, and of each pooled set as many go, for the same cause."""
+        if plan.count.sum() != plan_of(self.search).count.sum():
+            return False
+        of = len(self.of.problem.victims.holder)
+        counts = np.zeros((2, 2 * of), np.int64)
+        for row, gone in enumerate((aim.gone, np.column_stack([plan.victim, plan.out, plan.cause]))):
+            np.add.at(counts[row], self.of.set_of[gone[:, 0]] + of * (gone[:, 2] == RECLAIM), gone[:, 1])
+        return bool((counts[0] == counts[1]).all())
 
     def _bounded(self, plan: Plan, levels: Sequence[LevelResult]) -> Solution:
         bounds = self.search.rebound({level.name: level.value for level in levels})

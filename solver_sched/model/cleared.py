@@ -8,16 +8,15 @@ smaller pods it knows the pool alone (formulation.md 8, docs/adr/0027).
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.floor import Floor
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import ACTIVITY, Terms, at_most, upper
+from solver_sched.model.linear import Terms, at_most
 from solver_sched.model.pooled import Pooled
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import PREEMPT, RECLAIM, Ints, Problem
@@ -31,7 +30,8 @@ UNLIMITED = 2**31
 
 
 class Cleared:
-    """Variables and rows of single nodes in the model of `ledger`, which is that of the pooled problem `of`.
+    """Variables and rows of single nodes in the model of `ledger`, which is that of the pooled problem `of`. `own`:
+    pods of a set that go; `single`: by shape and node, pods that stand there; `gone`: pods of each pooled set that go.
 
     Raises OutOfTimeError where the clock of the evictions runs out.
     """
@@ -42,65 +42,39 @@ class Cleared:
         self.model, self.evictions = ledger.model, ledger.evictions
         v = problem.victims
         self._ending = {var.index for ends in self.evictions.end.values() for terms in ends for var in terms.variables}
-        self._gone = [self.evictions.gone(t) for t in range(len(of.problem.victims.holder))]
-        able = np.array([bool(gone.variables) for gone in self._gone], bool)[of.set_of]
-        self._own: dict[int, cp_model.IntVar] = {}
+        self.gone = [self.evictions.gone(t) for t in range(len(of.problem.victims.holder))]
+        able = np.array([bool(gone.variables) for gone in self.gone], bool)[of.set_of]
+        self.own: dict[int, cp_model.IntVar] = {}
+        self.single: dict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
         self._on_node: dict[int, list[int]] = defaultdict(list)
         for s in np.flatnonzero(able).tolist():
             self._on_node[int(v.node[s])].append(s)
         self._most = np.maximum(problem.node_free, 0)
         np.add.at(self._most, v.node[able], v.count[able, None] * v.request[able])
-        self._floor = floor
+        self.floor = floor
         self._rows()
 
     def _rows(self) -> None:
         """Of every pair of a pooled node and a shape: its pods stand where a node has a variable, or elsewhere."""
-        shapes = sorted({s for s, _ in self._floor.placement.var})
-        most = {s: self._fits(s, self._most) for s in shapes}
-        near = {s: (self._fits(s, self.problem.node_alloc) <= MOST) & (most[s] > 0) for s in shapes}
-        single: dict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
+        shapes = sorted({s for s, _ in self.floor.placement.var})
+        most = {s: self.fits(s, self._most) for s in shapes}
+        near = {s: (self.fits(s, self.problem.node_alloc) <= MOST) & (most[s] > 0) for s in shapes}
+        on_node: dict[int, dict[int, cp_model.IntVar]] = defaultdict(dict)
         for s in shapes:
             for n in np.flatnonzero(near[s]).tolist():
-                single[n][s] = self.ledger.int_var(int(most[s][n]))
-        for n, pods in single.items():
+                on_node[n][s] = self.single[s][n] = self.ledger.int_var(int(most[s][n]))
+        for n, pods in on_node.items():
             self.evictions.clock.check()
             self._node(n, pods, {s: int(most[s][n]) for s in pods})
         self._link()
-        for (s, c), var in self._floor.placement.var.items():
+        for (s, c), var in self.floor.placement.var.items():
             here = self.of.node_of == c
             row = Terms.of(var)
             for n in np.flatnonzero(here & near[s]).tolist():
-                row.add(single[n][s], -1)
+                row.add(self.single[s][n], -1)
             at_most(self.model, row, int(most[s][here & ~near[s]].sum()))
 
-    def use(self, r: int) -> tuple[Terms, int, int]:
-        """What pods take of a resource less what leaves, and what is idle; and the unit in which both are. No terms
-        where there are none, or where they come to too much for a row.
-        """
-        row = Terms()
-        for (s, _), var in self._floor.placement.var.items():
-            row.add(var, int(self.problem.request[s, r]))
-        for t, gone in enumerate(self._gone):
-            row.extend(gone, -int(self.of.problem.victims.request[t, r]))
-        row = row.collected()
-        room = int(np.maximum(self.problem.node_free[:, r], 0).sum()) - row.constant
-        unit = max(1, math.gcd(*row.coefficients))
-        out = Terms()
-        for var, coefficient in zip(row.variables, row.coefficients, strict=True):
-            out.add(var, coefficient // unit)
-        most = sum(abs(c) * upper(var) for var, c in zip(out.variables, out.coefficients, strict=True))
-        return (out, room // unit, unit) if most <= ACTIVITY else (Terms(), 0, 1)
-
-    def useless(self) -> Ints:
-        """(R,) what is idle where no pod that asks for it can stand as long as nobody goes."""
-        idle = np.maximum(self.problem.node_free, 0)
-        stands = np.zeros_like(idle, dtype=bool)
-        for s in sorted({s for s, _ in self._floor.placement.var}):
-            stands[self._fits(s, idle) > 0] |= self.problem.request[s] > 0
-        out: Ints = np.where(stands, 0, idle).sum(axis=0)
-        return out
-
-    def _fits(self, shape: int, room: Ints) -> Ints:
+    def fits(self, shape: int, room: Ints) -> Ints:
         """(N,) pods of the shape for which there is room."""
         request = self.problem.request[shape]
         asked = request > 0
@@ -127,7 +101,7 @@ class Cleared:
             asked = request > 0
             for s, terms in leaves.items():
                 count = int(v.count[s])
-                if s in self._own and count > 1:
+                if s in self.own and count > 1:
                     continue
                 beside = int(((self._most[n] - count * v.request[s])[asked] // request[asked]).min())
                 if beside < most[shape]:
@@ -137,35 +111,38 @@ class Cleared:
 
     def _leaving(self, s: int) -> Terms:
         """Pods of a set that go: of a gang that goes whole or not at all they are no variable of their own."""
-        count, gone = int(self.problem.victims.count[s]), self._gone[self.of.set_of[s]]
+        count, gone = int(self.problem.victims.count[s]), self.gone[self.of.set_of[s]]
         if all(var.index in self._ending for var in gone.variables):
             return self.evictions.ended(int(self.problem.victims.holder[s])).times(count)
-        self._own[s] = self.ledger.int_var(count)
-        return Terms.of(self._own[s])
+        self.own[s] = self.ledger.int_var(count)
+        return Terms.of(self.own[s])
 
     def _link(self) -> None:
         """What goes of a pooled set goes from its nodes."""
         elsewhere: dict[int, int] = defaultdict(int)
         known: dict[int, Terms] = defaultdict(Terms)
         for s, (t, count) in enumerate(zip(self.of.set_of.tolist(), self.problem.victims.count.tolist(), strict=True)):
-            if s in self._own:
-                known[t].add(self._own[s], 1)
+            if s in self.own:
+                known[t].add(self.own[s], 1)
             else:
                 elsewhere[t] += count
         for t, here in known.items():
             if elsewhere[t]:
                 here.add(self.ledger.int_var(elsewhere[t]), 1)
-            here.extend(self._gone[t], -1)
+            here.extend(self.gone[t], -1)
             self.model.add(here.linear() == 0)
 
     def going(self, value: Callable[[Terms], int]) -> list[tuple[int, int, int]]:
         """(set, pods, cause) of everybody who goes in a solution, on single nodes."""
+        rest = [s for s in range(len(self.of.set_of)) if s not in self.own]
+        pods = [(s, value(Terms.of(var))) for s, var in self.own.items()]
+        return self.by_cause(value, pods + [(s, int(self.problem.victims.count[s])) for s in rest])
+
+    def by_cause(self, value: Callable[[Terms], int], most: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """(set, pods, cause) of everybody who goes in a solution, of each set at most so many pods."""
         left = {(t, cause): pods for t, pods, cause in self.evictions.causes(value)}
-        rest = [s for s in range(len(self.of.set_of)) if s not in self._own]
-        pods_of = {s: value(Terms.of(var)) for s, var in self._own.items()}
         out: list[tuple[int, int, int]] = []
-        for s in (*pods_of, *rest):
-            pods = pods_of.get(s, int(self.problem.victims.count[s]))
+        for s, pods in most:
             for cause in (PREEMPT, RECLAIM):
                 some = min(pods, left.get((int(self.of.set_of[s]), cause), 0))
                 if some:

@@ -90,12 +90,17 @@ class Part:
         """The best values of `columns` that HiGHS finds. `objective` is in variables of the larger program, of which
         those outside count nothing, `domain` (.., 2) by their index; `gap` is relative.
         """
+        worth = np.zeros(len(domain), np.int64)
+        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        answer = self.best(worth, domain, seconds, gap)
+        return answer if answer.bound is None else Answer(answer.solution, objective.constant + answer.bound)
+
+    def best(self, worth: Ints, domain: Ints, seconds: float, gap: float = 0.0) -> Answer:
+        """The same of an objective given by what each variable of the larger program is worth."""
         if any(len(row.coefficients) and np.abs(row.coefficients).max() > LARGEST for row in self._rows):
             return Answer(None, None)
         inside, count = domain[self.columns], len(self.columns)
-        goal = np.zeros(len(domain), np.int64)
-        np.add.at(goal, [v.index for v in objective.variables], objective.coefficients)
-        worth = goal[self.columns]
+        worth = worth[self.columns]
         counted = np.flatnonzero(worth)
         proto = model_pb2.ModelProto()
         proto.variables.ids.extend(range(count))
@@ -116,15 +121,16 @@ class Part:
         limits = mathopt.SolveParameters(
             time_limit=dt.timedelta(seconds=seconds), relative_gap_tolerance=gap, absolute_gap_tolerance=0.5
         )
+        model = mathopt.Model.from_model_proto(proto)
         try:
-            result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=limits)
+            result = mathopt.solve(model, mathopt.SolverType.HIGHS, params=limits)
         except (AttributeError, RuntimeError, ValueError):
             # an internal error of HiGHS, which OR-Tools 9.15 stumbles over: it was a second opinion, and gives none
             return Answer(None, None)
         bound: int | None = None
         dual = result.best_objective_bound()
         if math.isfinite(dual):
-            bound = objective.constant + math.floor(dual + TOLERANCE * max(1.0, abs(dual)))
+            bound = math.floor(dual + TOLERANCE * max(1.0, abs(dual)))
         if not result.has_primal_feasible_solution():
             return Answer(None, bound)
         out = np.zeros(count, np.int64)
@@ -161,7 +167,7 @@ class Relaxation:
 
     def _sync(self) -> None:
         """Bring columns, bounds and rows up to the model."""
-        domain = self._domains()
+        domain = self.domains()
         known = len(self._columns)
         for i in np.flatnonzero((domain[:known] != self._domain).any(axis=1)).tolist():
             self._columns[i].SetBounds(float(domain[i, 0]), float(domain[i, 1]))
@@ -171,7 +177,7 @@ class Relaxation:
             self._rows.append(row)
             self._duals.append(add_row(self._solver, self._columns, row))
 
-    def _domains(self) -> Ints:
+    def domains(self) -> Ints:
         """Of all variables, as they are now."""
         return domains(self._model)
 

@@ -66,6 +66,13 @@ class Matrix(NamedTuple):
     def and_then(self, other: Matrix) -> Matrix:
         return Matrix(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
+    def first(self, rows: int) -> Matrix:
+        """So many rows."""
+        entries = int(self.size[:rows].sum())
+        return Matrix(
+            self.columns[:entries], self.values[:entries], self.size[:rows], self.low[:rows], self.high[:rows]
+        )
+
 
 class Reduced(mip.Relaxation):
     """What is ruled out of one model, level by level. It reads a domain once: whoever else widens one calls `undo`
@@ -78,14 +85,20 @@ class Reduced(mip.Relaxation):
         self._read: Ints | None = None
         self._matrix = Matrix.of([])
 
-    def _domains(self) -> Ints:
+    def domains(self) -> Ints:
         known = np.zeros((0, 2), np.int64) if self._read is None else self._read
         self._read = np.concatenate([known, mip.domains(self._model, len(known))])
         return self._read
 
+    def matrix(self) -> Matrix:
+        """All rows of the model, with the sides they had when they came in."""
+        self._sync()
+        self._matrix = self._matrix.and_then(Matrix.of(self._rows[len(self._matrix.size) :]))
+        return self._matrix
+
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
-        self._sync()
+        matrix = self.matrix()
         worth = np.zeros(len(self._columns), np.int64)
         np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
         goal = self._solver.Objective()
@@ -98,8 +111,7 @@ class Reduced(mip.Relaxation):
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         prices = np.array([row.dual_value() for row in self._duals])
-        self._matrix = self._matrix.and_then(Matrix.of(self._rows[len(self._matrix.size) :]))
-        return proven(self._matrix, self._domain, worth, prices, objective.constant)
+        return proven(matrix, self._domain, worth, prices, objective.constant)
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
@@ -119,6 +131,13 @@ class Reduced(mip.Relaxation):
             if self._read is not None:
                 self._read[j] = domain[0], domain[1]
         return len(cut)
+
+    def widest(self) -> Ints:
+        """(variables, 2) domains with what was taken."""
+        out = mip.domains(self._model)
+        for j, side in self._before.items():
+            out[j] = side
+        return out
 
     def undo(self) -> None:
         """Give the variables back what was taken."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -49,8 +48,10 @@ SMALL_CLASSES = 500
 """Job classes up to which a level is locked at its exact value. Beyond, at its value less the gap: one exact sum of
 hundreds of values is met by few plans, and the levels below would spend their time looking for one of them.
 """
-SHORT = 0.03
-"""What the first attempt gets in a large model: most levels close in that, the others after presolve only."""
+SHORT, LONG = 0.03, 0.3
+"""What the first attempt gets in a large model: most levels close in that, the others after presolve only; and with a
+relaxation that has ruled out most: to presolve once more takes longer.
+"""
 BEST_EFFORT, GLANCE = 0.1, 0.02
 """Part of the budget left that a best-effort level may use; deterministic seconds of it in a large model, which gains
 little by more: at 5,000 nodes and 2,000 gangs `order` went from 10,673 to 10,674 with three times as much.
@@ -99,8 +100,8 @@ class Search:
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, tuple[int, int]] = {}
-        self._ruling: set[str] = set()  # levels whose locks have ruled something out
         self.settled: Callable[[str], bool] = lambda _: False
+        self.tail = TAIL
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
         self.spans: list[int] = []
@@ -184,7 +185,9 @@ class Search:
                 break
             stage = stages[0]
             glance = best_effort and not self.small
-            longest = SHORT if stage is Stage.DIRECT and not self.small else stage.value
+            longest = stage.value
+            if stage is Stage.DIRECT:
+                longest = LONG if self.reduced is not None else longest if self.small else SHORT
             outcome = self._solve(objective, min(allowance - effort, longest), unit, stage, glance=glance)
             effort += outcome.effort
             walled |= outcome.walled
@@ -235,45 +238,13 @@ class Search:
             self._locks[name] = at, lock
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
-                self._ruling.add(name)
         if self.after_level is not None:
             self.after_level()
         return result
 
-    def steer(self, objective: Terms, seconds: float) -> None:
-        """Move the incumbent to one that is worth more in an objective that is no level."""
-        outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
-        self.spent += outcome.effort
-        if outcome.solution is not None and objective.at(outcome.solution) > self.value(objective):
-            self._accept(outcome.solution)
-
-    def renew(self, objective: Terms, seconds: float) -> bool:
-        """Another incumbent, of an objective that is no level, under rows that the one there is may break. False: none
-        is found.
-        """
-        outcome = self._solve(objective, seconds, 0, Stage.DIRECT)
-        self.spent += outcome.effort
-        return outcome.solution is not None and self._accept(outcome.solution)
-
     def go_back(self, solution: list[int]) -> None:
         """Make what was the incumbent the incumbent again."""
         self._accept(self._completed(solution))
-
-    @contextmanager
-    def loosened(self, names: Iterable[str]) -> Iterator[None]:
-        """These levels are not locked. What their locks have ruled out comes back."""
-        found = {name: self._locks[name][0] for name in names if name in self._locks}
-        sides = [self.model.proto.constraints[at].linear.domain for at in found.values()]
-        before = [int(side[0]) for side in sides]
-        if self.reduced is not None and not self._ruling.isdisjoint(found):
-            self.reduced.undo()
-        for side in sides:
-            side[0] = NEVER
-        try:
-            yield
-        finally:
-            for side, low in zip(sides, before, strict=True):
-                side[0] = low
 
     def _proof(self, objective: Terms) -> Proof | None:
         """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
@@ -331,8 +302,6 @@ class Search:
         """
         out: dict[str, int] = {}
         relaxation: mip.Relaxation | None = self.reduced
-        if self.reduced is not None:  # a plan of other values has what this search has ruled out
-            self.reduced.undo()
         same = True
         kept: dict[int, int] = {row: NEVER for row, _ in self._locks.values()}
         for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
@@ -349,7 +318,10 @@ class Search:
                 bound = relaxation.bound(objective, self.clock.left)
             out[name] = bound
             row, least = self._locks.get(name, (-1, result.value))
-            same &= name in values and values[name] >= least
+            if same and not (name in values and values[name] >= least):
+                same = False
+                if self.reduced is not None:  # a plan of other values has what this search has ruled out
+                    self.reduced.undo()
             if row >= 0 and name in values and objective is not None:
                 kept[row] = values[name] - objective.constant
         return out
@@ -359,6 +331,20 @@ class Search:
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent, tight=True)
 
+    def most(self, objective: Terms, seconds: float) -> int | None:
+        """What the relaxation says of an objective that is no level."""
+        proof = self.reduced.prove(objective, seconds) if self.reduced is not None else None
+        return None if proof is None else proof.bound
+
+    def locked(self, name: str) -> tuple[int, int] | None:
+        """The row that locks a level, and at what; None where the level counts nothing, or was not solved."""
+        return self._locks.get(name)
+
+    def reached(self) -> Iterator[LevelResult]:
+        """All levels with the values of the incumbent."""
+        for result, objective in zip(self.results, self._objectives, strict=True):
+            yield result if objective is None else replace(result, value=self.value(objective))
+
     def lock(self, objective: Terms, value: int) -> None:
         self.model.add(weighted(objective.variables, objective.coefficients) >= value - objective.constant)
 
@@ -366,11 +352,6 @@ class Search:
         """Value of an expression in the incumbent."""
         assert self.incumbent is not None
         return terms.at(self.incumbent)
-
-    def objective(self, name: str) -> Terms:
-        """What a level maximises; nothing where nothing depends on the solution."""
-        named = {result.name: terms for result, terms in zip(self.results, self._objectives, strict=True)}
-        return named.get(name) or Terms()
 
     def _allowance(self, best_effort: bool) -> float:
         """Deterministic seconds of this level: a fair part of what is left."""
@@ -381,7 +362,7 @@ class Search:
 
     def late(self) -> bool:
         """The wall clock is nearly over: no further round is begun."""
-        return self.clock.seconds < math.inf and self.clock.over(TAIL)
+        return self.clock.seconds < math.inf and self.clock.over(self.tail)
 
     def _wall(self, seconds: float) -> float:
         """As many of the seconds as the clock leaves."""
@@ -610,14 +591,14 @@ def plan_of(search: Search) -> Plan:
     rows: list[tuple[int, int, int]] = []
     placed = search.ledger.per_set(search.value)
     for t in np.flatnonzero(placed).tolist():
-        rows += [(t, node, pods) for node, pods in _take(slots[int(problem.set_shape[t])], int(placed[t]))]
+        rows += [(t, node, pods) for node, pods in taken(slots[int(problem.set_shape[t])], int(placed[t]))]
     table = np.array(rows, np.int64).reshape(-1, 3)
     evictions = search.ledger.evictions
     going = np.array(evictions.causes(search.value) if evictions is not None else [], np.int64).reshape(-1, 3)
     return Plan(*table.T, *going.T, *moves.T)
 
 
-def _take(queue: list[list[int]], left: int) -> Iterator[tuple[int, int]]:
+def taken(queue: list[list[int]], left: int) -> Iterator[tuple[int, int]]:
     """(node, pods) of places for `left` pods, the last in the queue first; they are used up."""
     while left:
         node, pods = queue[-1]
@@ -644,4 +625,4 @@ def _moved(search: Search, slots: Mapping[int, list[list[int]]]) -> Iterator[tup
     for s, pods in left.items():
         queue = slots[int(v.shape[s])]
         queue[:] = [place for place in queue if place[1]]
-        yield from ((s, node, take) for node, take in _take(queue, pods))
+        yield from ((s, node, take) for node, take in taken(queue, pods))
