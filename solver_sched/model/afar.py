@@ -1,5 +1,5 @@
 """A plan from the levels on pooled nodes: who starts, who goes and what bounds the values is looked up there, nodes are
-found on real ones (docs/adr/0017, docs/adr/0027, docs/adr/0028).
+found on real ones (docs/adr/0017, docs/adr/0027, docs/adr/0029).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver_sched.model.assigned import Asked, State, assigned
+from solver_sched.model.assigned import Asked, State, assigned, falling
 from solver_sched.model.cleared import Cleared
 from solver_sched.model.effort import Clock, Effort, LevelResult, Progress, Solution, Stand, beats
 from solver_sched.model.floor import Joint
@@ -21,7 +21,7 @@ from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ra
 from solver_sched.model.linear import summed
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
-from solver_sched.model.search import Search, plan_of
+from solver_sched.model.search import NEVER, Search, plan_of
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -29,15 +29,19 @@ from solver_sched.rights import Rights
 AFAR, LEAST_LEFT = 0.55, 0.1
 """Parts of the time: for levels on pooled nodes at least; what must be left to find places for what was seen there."""
 NODES = 5
-"""Nodes for the pods take up to so many times as long as the model took to be built: levels have the rest."""
+"""Nodes take up to so many times as long as the model took to be built (0.4 to 0.9 s after 0.23 s, 1 to 3 s after
+0.8 s): levels have the rest.
+"""
 TOLD = 0.08
 """Part of the time that is left to tell and bound what is found."""
 PLENTY, SCARCE = 0.4, 0.15
-"""Parts of the time that are left for an integer program: with an aim beyond the levels, and at all."""
-OPEN, FINE = 10, 1e-4
-"""Times as long as with who starts and which gangs end given, an integer program may take with that open; the gap of
-the price of slack where a level is looked at once more.
+"""Parts of the time that are left for what may be better, and for nodes at all."""
+GAP, COARSE, FINE = 1e-2, 5e-2, 1e-4
+"""Of the price of slack, at which the search for nodes may stop: without and with an aim beyond the levels, and where a
+level is looked at once more.
 """
+OPEN = 10
+"""Times as long as with who starts and which gangs end given, an integer program may take with that open."""
 COMPARED = 0.3
 """Seconds that it may take to evaluate a plan, even beyond the time."""
 
@@ -83,15 +87,17 @@ class Afar:
         self.ledger = Ledger(self.of.problem, self.of.rules, self.of.rights, whole, clock)
         floor = Joint(self.ledger)
         self.cleared = Cleared(self.ledger, floor, problem, rules, self.of)
-        left = clock.left - NODES * (time.monotonic() - began) - TOLD * clock.seconds
+        seconds = AFAR * clock.left
+        if clock.seconds < math.inf:
+            seconds = max(seconds, clock.left - NODES * (time.monotonic() - began) - TOLD * clock.seconds)
         part = replace(effort, seconds=AFAR * effort.seconds)
-        self.search = Search(self.ledger, floor, part, progress, Clock(max(AFAR * clock.left, left)))
+        self.search = Search(self.ledger, floor, part, progress, Clock(seconds))
         self.search.reduced, self.search.mostly_known = Reduced(self.ledger.model), True
-        self.search.tail = 0.0  # levels are bounded once there is a plan
-        self.domain = self.search.reduced.domains()
         evictions = self.ledger.evictions
         assert evictions is not None
         self.kept = summed(evictions.keep_value(rank) for rank in evictions.ranks())
+        self.domain = np.zeros((0, 2), np.int64)
+        """Of all variables, before levels rule out values."""
         self.after: list[State] = []
         """What is known after each level before growth, as far as the clock allowed."""
 
@@ -100,80 +106,53 @@ class Afar:
         each plan, or there is no time to tell.
         """
         search = self.search
-        grown, most = False, None
+        assert search.reduced is not None
+        before, most = True, None
         for level in evicting_levels(search):
-            grown |= "grow" in level.name or level.name in BEST_EFFORT
-            if search.incumbent is None or grown:
+            before &= not level.name.startswith(("grow", "in-share.grow", *BEST_EFFORT))
+            if not len(self.domain):  # growth is closed now
+                self.domain = search.reduced.widest()
+            if search.incumbent is None or not before:
                 continue
             if not search.clock.over():
-                self.after.append(self._state())
-            elif most is None:
-                most = search.most(self.kept, self.clock.left)
+                rows = len(self.ledger.model.proto.constraints)
+                self.after.append(State(level.name, rows, search.reduced.domains(), search.incumbent))
+            elif most is None and not self.clock.over(PLENTY):
+                most = search.reduced.prove(self.kept, TOLD * self.clock.left)
         if search.incumbent is None or self.clock.over(LEAST_LEFT):
             return None
         search.clock = self.clock
         if self.clock.seconds < math.inf:  # what is left is for the plan that is found, to be told apart and bounded
             search.clock = Clock(self.clock.left - TOLD * self.clock.seconds)
-        last = _last_start(self.ledger)
-        names = [level.name for level in search.results]
-        starts = names.index(last) if last in names else -1
-        found = self._on_nodes(names, starts, most) or self._by_hand(starts)
+        names, last = [state.name for state in self.after], _last_start(self.ledger)
+        starts = names.index(last) if last in names else len(names) - 1
+        found = self._on_nodes(starts, None if most is None else most.bound) or self._by_hand(starts)
         search.clock = self.clock
         return None if found is None else self._bounded(*found)
 
-    def _state(self) -> State:
-        search = self.search
-        assert search.reduced is not None
-        assert search.incumbent is not None
-        return State(len(self.ledger.model.proto.constraints), search.reduced.domains(), search.incumbent)
-
-    def _on_nodes(self, names: Sequence[str], starts: int, most: int | None) -> Found | None:
+    def _on_nodes(self, starts: int, most: int | None) -> Found | None:
         """A plan with who starts and which gangs end in the last solution, as near to its levels as nodes allow: those
         beyond the one that `starts` the last job inside shares give way. Where nodes do not have so much, one in which
         that is open and each level gives way. `most` of what runs is kept in sum, as far as it is known, where the
         clock has cut off the levels that look for it in turn.
         """
-        search, known = self.search, len(self.after)
         if not self.after:
             return None
-        locks = [search.locked(name) for name in names[:known]]
-        state, first = self.after[-1], self.after[min(starts, known - 1)]
+        state, first = self.after[-1], self.after[starts]
         wanted = None if most is None or self.clock.over(PLENTY) else (self.kept, most)
         # with slack there may be use for values that levels have ruled out
-        for domain, given, loose in (
-            (state.domain, True, starts + 1),
-            (first.domain, True, starts + 1),
-            (self.domain, False, 0),
-        ):
+        attempts = [(first.domain, True, starts + 1)] if first is not state else []
+        for domain, given, loose in ((state.domain, True, starts + 1), *attempts, (self.domain, False, 0)):
             if self.clock.over(SCARCE):
                 return None
-            asked = Asked(
-                self._wide(state, domain),
-                [lock[0] for lock in locks[loose:] if lock is not None],
-                {},
-                wanted,
-                given=given,
-            )
+            rows = [lock[0] for one in self.after[loose:] if (lock := self.search.locked(one.name)) is not None]
+            prices = falling(rows, beyond=wanted is not None)
+            asked = Asked(self._wide(state, domain), prices, {}, wanted, given)
             began = time.monotonic()
-            plan = assigned(self.cleared, search, asked, search.clock.left)
+            plan = assigned(self.cleared, self.search, asked, GAP if wanted is None else COARSE)
             if plan is not None:
-                search.tighten_derived()
-                return self._told(*self._sharper(asked, plan, names[:known], time.monotonic() - began))
+                return self._told(*self._sharper(asked, plan, time.monotonic() - began))
         return None
-
-    def _told(self, plan: Plan, reached: tuple[LevelResult, ...]) -> Found:
-        """The plan with the best reading of what counts as own: that of the solution is the best where each level
-        inside shares has what it was locked at.
-        """
-        search = self.search
-        own = [level for level in reached if level.name.startswith("in-share.") and "spare" not in level.name]
-        if all((lock := search.locked(level.name)) is None or level.value >= lock[1] for level in own):
-            return plan, reached
-        if self.clock.over(SCARCE):
-            return plan, reached
-        asked = frozenset(level.name for level in search.results)
-        levels = evaluate(self.problem, self.rules, plan, self.effort, (), self.allowed, Clock(self.clock.left), asked)
-        return plan, levels if len(levels) == len(reached) else reached
 
     def _wide(self, state: State, domain: Ints) -> State:
         """The state with the domains of an earlier one, and for variables that came later all values."""
@@ -181,40 +160,55 @@ class Afar:
         later = self.search.reduced.widest()[len(domain) : len(state.domain)]
         return state._replace(domain=np.vstack([domain, later]))
 
-    def _sharper(self, asked: Asked, plan: Plan, names: Sequence[str], seconds: float) -> Found:
+    def _sharper(self, asked: Asked, plan: Plan, seconds: float) -> Found:
         """The plan after every level that is not all it could be has been looked at once more, with what is reached
         above it as its due, as far as the time allows: where there is much of it, with all open that was given. The
         plan at hand took the `seconds`.
         """
-        search, reached = self.search, tuple(self.search.reached())
-        locks = [search.locked(name) for name in names]
-        below = [at for at, lock in enumerate(locks) if lock is not None and reached[at].value < lock[1]]
-        if not below:
-            return plan, reached
-        domain = self.after[below[0] - 1].domain if below[0] else self.domain
-        wide = self._wide(asked.state, domain)
-        for at in range(below[0], len(names)):
-            lock = locks[at]
-            if lock is None or reached[at].value >= lock[1]:
+        search, levels = self.search, self.search.outcome()
+        values = {level.name: level.value for level in levels}
+        locked = [(one.name, lock) for one in self.after if (lock := search.locked(one.name)) is not None]
+        wide: State | None = None
+        for at, (name, (_, value)) in enumerate(locked):
+            if values[name] >= value:
                 continue
             if self.clock.over(PLENTY):
                 break
-            floors = {of[0]: reached[i].value - of[1] for i, of in enumerate(locks[:at]) if of is not None}
-            further = asked._replace(loose=[of[0] for of in locks[at:] if of is not None], floors=floors, first=True)
+            if wide is None:  # what levels rule out above the first that is not all it could be
+                above = [one.domain for one in self.after[: [one.name for one in self.after].index(name)]]
+                wide = self._wide(asked.state, above[-1] if above else self.domain)
+            floors = {row: values[other] - lock for other, (row, lock) in locked[:at]}
+            prices = falling([row for _, (row, _) in locked[at:]], first=True)
+            further = Asked(asked.state, prices, floors, None, asked.given)
             if not asked.given or self.clock.left > OPEN * seconds:
-                further = further._replace(state=wide, given=False)
+                further = Asked(wide, prices, floors, None, given=False)
             before = search.incumbent
             assert before is not None
-            other = assigned(self.cleared, search, further, search.clock.left, FINE)
+            other = assigned(self.cleared, search, further, FINE)
             if other is None:
                 continue
-            search.tighten_derived()
-            found = tuple(search.reached())
-            if beats({level.name: level.value for level in found}, reached):
-                plan, reached = other, found
+            found = search.outcome()
+            if beats({level.name: level.value for level in found}, levels):
+                plan, levels = other, found
+                values = {level.name: level.value for level in levels}
             else:
                 search.go_back(before)
-        return plan, reached
+        return plan, levels
+
+    def _told(self, plan: Plan, levels: tuple[LevelResult, ...]) -> Found:
+        """The plan with the best reading of what counts as own: that of the solution is the best, or within the gap of
+        it, where each level inside shares has been solved and has what it was locked at.
+        """
+        search = self.search
+        solved = {one.name for one in self.after}
+        own = [level for level in levels if level.name.startswith("in-share.") and "spare" not in level.name]
+        if all(level.name in solved and level.value >= (search.locked(level.name) or (0, NEVER))[1] for level in own):
+            return plan, levels
+        if self.clock.over(SCARCE):
+            return plan, levels
+        asked = frozenset(level.name for level in levels)
+        told = evaluate(self.problem, self.rules, plan, self.effort, (), self.allowed, Clock(self.clock.left), asked)
+        return plan, told if len(told) == len(levels) else levels
 
     def _of_holders(self, gone: Ints) -> Ints:
         """(H,) pods of each holder."""
@@ -231,16 +225,14 @@ class Afar:
         """
         problem, rules, clock = self.problem, self.rules, self.clock
         if self.after:
-            self.search.go_back(self.after[min(starts, len(self.after) - 1)].solution)
+            self.search.go_back(self.after[starts].solution)
         aim = self._aim()
         going, nobody = self._of_holders(aim.gone), aim.gone[:0]
         plans = [self.stand(problem, rules, aim.largest_first, going, aim.gone)]
         whole = bool((plans[0].of_jobs(problem)[aim.jobs] > 0).all())
         if whole and self._as_aimed(plans[0], aim):
-            self.search.tighten_derived()
-            return plans[0], tuple(self.search.reached())
-        # where the pooled levels took all of their time there is enough for no more
-        if not whole and not clock.over(1 - AFAR):
+            return self._told(plans[0], self.search.outcome())
+        if not whole and not clock.over(PLENTY):
             plans += [self.stand(problem, rules, order, going, nobody) for order in (aim.jobs, aim.largest_first)]
             # most likely better is what starts the first job, in the order of levels, that only one of them starts
             plans.sort(key=lambda plan: (plan.of_jobs(problem)[aim.jobs] > 0).tolist(), reverse=True)
@@ -257,8 +249,10 @@ class Afar:
         return best
 
     def _as_aimed(self, plan: Plan, aim: _Aim) -> bool:
-        """Whether as many pods start as in the solution, and of each pooled set as many go, for the same cause."""
-        if plan.count.sum() != plan_of(self.search).count.sum():
+        """Whether of each pod set as many start as in the solution, and of each pooled set as many go, for the same
+        cause.
+        """
+        if (plan.placed(self.problem) != plan_of(self.search).placed(self.of.problem)).any():
             return False
         of = len(self.of.problem.victims.holder)
         counts = np.zeros((2, 2 * of), np.int64)
@@ -289,11 +283,7 @@ class Afar:
         jobs = np.flatnonzero((plan.of_jobs(problem) > 0) & (rules.need > 0))
         first = rules.rank[jobs] < rules.first_claims
         order = jobs[np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))]
-        return _Aim(order, size[order], self._gone())
-
-    def _gone(self) -> Ints:
-        """(.., 3) set, pods and cause of everybody who goes in the incumbent."""
-        return np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3)
+        return _Aim(order, size[order], np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3))
 
 
 def _last_start(ledger: Ledger) -> str:

@@ -18,81 +18,89 @@ from ortools.sat.python import cp_model
 from solver_sched.model import mip
 from solver_sched.model.cleared import Cleared
 from solver_sched.model.linear import ACTIVITY, Terms
-from solver_sched.model.reduced import LARGEST, Matrix
-from solver_sched.model.search import Search, taken
+from solver_sched.model.reduced import Matrix
+from solver_sched.model.search import Search, standing
 from solver_sched.problem.arrays import Bools, Ints, Plan
 
-DEAREST, LEAD = 12, 6
-"""A slack costs twice as much as that of the next level, up to this many levels, and those above cost the same; what is
-asked for first, so many times twice as much. Of costs 2^26 apart HiGHS found nothing in 30 s, 2^12 apart all in 1.4 s.
+DEAREST, LEAD, BEYOND = 12, 6, 6
+"""Prices of slack are powers of 2: this much apart are the lowest and the highest (from there on all cost the same); so
+much more costs what is asked for first, and so much less what is wanted beyond the levels. Of prices 2^26 apart HiGHS
+found nothing in 30 s on 5,000 nodes, 2^12 and 2^18 apart all in 1 to 3 s.
 """
-LEAST = 10
-"""Steps between what comes after the levels and the lowest of them."""
-GAP, COARSE = 1e-2, 5e-2
-"""Of the price of all slack, at which a search may stop; where something is wanted beyond the levels."""
 MOST_SECONDS = 10.0
-PLENTY = 4
-"""Of what is plentiful at least a part of so much is left as is taken: its pods find nodes by hand."""
+AMPLE = 4
+"""Of what is ample at least a part of so much is left as is taken: its pods find nodes by hand."""
 
 Slots = dict[int, list[list[int]]]
 """[node, pods] of a shape."""
 
 
 class State(NamedTuple):
-    """The pooled model after a level: how many rows it has, (variables, 2) its domains, a solution."""
+    """The pooled model after the level `name`: how many rows it has, (variables, 2) its domains, a solution."""
 
+    name: str
     rows: int
     domain: Ints
     solution: list[int]
 
 
 class Asked(NamedTuple):
-    """Of a plan on real nodes: who starts and which gangs end is as in `state`, if that is `given`; `loose`: rows of
-    the levels that may have slack, the highest first; `floors`: by how much other rows hold at more than they were
-    locked at, or less; `wanted`: what comes after the levels, and the value that is aimed at; `first`: the highest
-    level that may have slack is what is asked for, those below it come after that.
+    """Of a plan on real nodes: who starts and which gangs end is as in `state`, if that is `given`; `prices` of slack
+    by row; `floors`: by how much rows hold at more than they were locked at, or less; `wanted`: what comes after the
+    levels, and the value that is aimed at.
     """
 
     state: State
-    loose: Sequence[int]
+    prices: Mapping[int, int]
     floors: Mapping[int, int]
     wanted: tuple[Terms, int] | None
     given: bool = True
-    first: bool = False
 
 
-def assigned(cleared: Cleared, search: Search, asked: Asked, seconds: float, gap: float = GAP) -> Plan | None:
-    """Such a plan; its pooled values are the incumbent then. None: not found in time, or there is none. `gap`: of the
-    price of all slack, at which the search may stop.
+def falling(rows: Sequence[int], *, beyond: bool = False, first: bool = False) -> dict[int, int]:
+    """Prices of the slack of these rows, the highest level first; `beyond`: something is wanted beyond them; `first`:
+    the highest is what is asked for, and those below it come after that.
+    """
+    steps = range(len(rows))[::-1]
+    prices = {row: 2 ** (min(step, DEAREST) + BEYOND * beyond) for row, step in zip(rows, steps, strict=True)}
+    if first and rows:
+        prices[rows[0]] *= 2**LEAD
+    return prices
+
+
+def assigned(cleared: Cleared, search: Search, asked: Asked, gap: float) -> Plan | None:
+    """Such a plan; its pooled values are the incumbent then. `gap`: of the price of all slack, at which the search may
+    stop. None: not found in the time of the search, there is none, it does not fit 64 bits, or pods that are not
+    modelled find no room.
     """
     state = asked.state
     program = _Program(_given(cleared, state) if asked.given else state.domain.copy())
     leaving = _Leaving(cleared, program)
-    standing = _Standing(cleared, program, leaving, _scarce(cleared, state.solution))
-    if standing.short:
+    places = _Standing(cleared, program, leaving, _scarce(cleared, state.solution))
+    if places.short:
         return None
     matrix, slack = _levels(search, asked, program)
     domain = program.domain
-    rows = _open_rows(matrix.and_then(Matrix.of(program.rows)), domain, {row: column for row, column, _ in slack})
+    rows = matrix.and_then(Matrix.of(program.rows)).open(domain, {row: column for row, column, _ in slack})
     if rows is None:
         return None
     worth = np.zeros(len(domain), np.int64)
     for _, column, price in slack:
         worth[column] = -price
     free = np.flatnonzero(domain[:, 0] < domain[:, 1])
-    found = mip.Part(free, rows).best(
-        worth, domain, min(seconds, MOST_SECONDS), gap if asked.wanted is None else COARSE
-    )
+    found = mip.Part(free, rows).best(worth, domain, min(search.clock.left, MOST_SECONDS), gap)
     if found.solution is None:
         return None
     values = domain[:, 0].copy()
     values[free] = found.solution
     gone = leaving.pods(values)
-    places = standing.places(values, gone)
-    if places is None:
+    slots = places.slots(values, gone)
+    if slots is None:
         return None
     search.go_back(values[: len(state.domain)].tolist())
-    return _plan(cleared, search, places, gone)
+    some = np.flatnonzero(gone).tolist()
+    going = np.array(cleared.by_cause(search.value, [(s, int(gone[s])) for s in some]), np.int64).reshape(-1, 3)
+    return Plan(*standing(search, slots).T, *going.T, *np.zeros((0, 3), np.int64).T)
 
 
 def _levels(search: Search, asked: Asked, program: _Program) -> tuple[Matrix, list[tuple[int, int, int]]]:
@@ -103,13 +111,7 @@ def _levels(search: Search, asked: Asked, program: _Program) -> tuple[Matrix, li
     for row, more in asked.floors.items():
         low[row] += more
     matrix = matrix._replace(low=low)
-    steps = range(len(asked.loose))[::-1]
-    if asked.wanted is not None:
-        steps = range(LEAST, LEAST + len(asked.loose))[::-1]
-    slack = [
-        (row, program.column(ACTIVITY), 2 ** (min(step, DEAREST) + LEAD * (asked.first and row == asked.loose[0])))
-        for row, step in zip(asked.loose, steps, strict=True)
-    ]
+    slack = [(row, program.column(ACTIVITY), price) for row, price in asked.prices.items()]
     if asked.wanted is not None:
         terms, value = asked.wanted[0].collected(), asked.wanted[1] - asked.wanted[0].constant
         columns = np.array([var.index for var in terms.variables], np.int64)
@@ -133,13 +135,13 @@ def _given(cleared: Cleared, state: State) -> Ints:
 
 def _scarce(cleared: Cleared, solution: Sequence[int]) -> Bools:
     """(R,) of which little is left once all that starts in a solution has its share."""
-    taken = np.zeros_like(cleared.problem.total)
+    asked = np.zeros_like(cleared.problem.total)
     for (s, _), var in cleared.floor.placement.var.items():
-        taken += cleared.problem.request[s] * solution[var.index]
+        asked += cleared.problem.request[s] * solution[var.index]
     room = np.maximum(cleared.problem.node_free, 0).sum(axis=0)
     for t, terms in enumerate(cleared.gone):
         room += cleared.of.problem.victims.request[t] * terms.at(solution)
-    out: Bools = (room - taken) * PLENTY < taken
+    out: Bools = (room - asked) * AMPLE < asked
     return out
 
 
@@ -162,7 +164,7 @@ class _Program:
 
 class _Leaving:
     """Who goes from which node. `sets`: rows of the victim sets for which that is open, the `column` of each, and the
-    `most` pods of it.
+    `most` pods of it; `whole` (V,): pods of those that go in any case.
     """
 
     def __init__(self, cleared: Cleared, program: _Program) -> None:
@@ -178,7 +180,7 @@ class _Leaving:
             ended[h] = any(domain[var.index, 0] > 0 for var in cleared.evictions.ended(h).variables)
         able = most > 0
         whole = able & (ended[pooled.holder] | (least >= count))
-        self._whole = np.where(whole[set_of], v.count, 0)
+        self.whole = np.where(whole[set_of], v.count, 0)
         self.sets = np.flatnonzero((able & ~whole)[set_of])
         self.most = np.minimum(v.count[self.sets], most[set_of[self.sets]])
         self.column = np.zeros(len(self.sets), np.int64)
@@ -198,7 +200,7 @@ class _Leaving:
 
     def pods(self, values: Ints) -> Ints:
         """(V,) that go of each set."""
-        out: Ints = self._whole.copy()
+        out: Ints = self.whole.copy()
         out[self.sets] = values[self.column]
         return out
 
@@ -212,7 +214,7 @@ class _Standing:
         self._by_hand: list[tuple[int, cp_model.IntVar]] = []
         self.short = False
         asks: Bools = np.asarray((p.request[:, scarce] > 0).any(axis=1))
-        room = p.node_free + leaving_room(cleared, leaving.pods(np.zeros(len(program.domain), np.int64)))
+        room = p.node_free + leaving_room(cleared, leaving.whole)
         most = room.copy()
         np.add.at(most, v.node[leaving.sets], leaving.most[:, None] * v.request[leaving.sets])
         tables = [np.zeros((0, 4), np.int64)]
@@ -222,7 +224,6 @@ class _Standing:
                 continue
             least, wanted = program.known[var.index].tolist()
             fits = np.minimum(cleared.fits(s, most), wanted)
-            # a node that has less than nothing is for nobody who asks for it
             fits[cleared.of.node_of != c] = 0
             fits[room[:, p.request[s] > 0].min(axis=1, initial=0) < 0] = 0
             columns = np.full(len(fits), -1)
@@ -249,7 +250,7 @@ class _Standing:
         asked, freed = p.request[shape], v.request[leaving.sets]
         need = np.zeros_like(room)
         np.add.at(need, node, most[:, None] * asked)
-        scarce = need > room
+        scarce = need > np.maximum(room, 0)  # a node that has less than nothing is for nobody who asks for it
         unit = np.gcd(np.gcd.reduce(asked, axis=0, initial=0), np.gcd.reduce(freed, axis=0, initial=0))
         unit = np.maximum(unit, 1)
         at = np.concatenate([node, v.node[leaving.sets]])
@@ -264,7 +265,7 @@ class _Standing:
             row = mip.Row(columns[here][some], amounts[here, r][some], -mip.INFINITE, int(room[n, r]))
             program.rows.append(row)
 
-    def places(self, values: Ints, gone: Ints) -> Slots | None:
+    def slots(self, values: Ints, gone: Ints) -> Slots | None:
         """All pods, given who goes (V,); None where one that was not modelled has no room."""
         cleared, p = self._cleared, self._cleared.problem
         node, columns, _, shape = self._table.T
@@ -298,50 +299,3 @@ def leaving_room(cleared: Cleared, gone: Ints) -> Ints:
     some = np.flatnonzero(gone)
     np.add.at(out, v.node[some], gone[some, None] * v.request[some])
     return out
-
-
-def _open_rows(matrix: Matrix, domain: Ints, elastic: dict[int, int]) -> list[mip.Row] | None:
-    """The rows without the columns that have one value, and without those that cannot be broken. `elastic`: the slack
-    of a row. None: one is broken in any case, or sums do not fit 64 bits.
-    """
-    columns, coefficients, size, low, high = matrix
-    row = np.repeat(np.arange(len(size)), size)
-    reach = np.bincount(row, np.abs(coefficients).astype(float) * np.abs(domain).max(axis=1)[columns], len(size))
-    if (reach > LARGEST).any():
-        return None
-    fixed: Bools = (domain[:, 0] == domain[:, 1])[columns]
-    rest, least, most = np.zeros((3, len(size)), np.int64)
-    np.add.at(rest, row[fixed], coefficients[fixed] * domain[columns[fixed], 0])
-    order = np.lexsort((columns[~fixed], row[~fixed]))
-    row, columns, coefficients = (part[~fixed][order] for part in (row, columns, coefficients))
-    ends = coefficients[:, None] * domain[columns]
-    np.add.at(least, row, ends.min(axis=1))
-    np.add.at(most, row, ends.max(axis=1))
-    low = np.where(low > -mip.INFINITE, low - rest, -mip.INFINITE)
-    high = np.where(high < mip.INFINITE, high - rest, mip.INFINITE)
-    loose = np.zeros(len(size), bool)
-    loose[list(elastic)] = True
-    if (((most < low) & ~loose) | (least > high)).any():
-        return None
-    first = np.searchsorted(row, np.arange(len(size) + 1))
-    out: list[mip.Row] = []
-    for i in np.flatnonzero((least < low) | (most > high)).tolist():
-        here = slice(first[i], first[i + 1])
-        if loose[i]:
-            entry = np.append(columns[here], elastic[i]), np.append(coefficients[here], 1)
-        else:
-            entry = columns[here], coefficients[here]
-        out.append(mip.Row(*entry, int(low[i]), int(high[i])))
-    return out
-
-
-def _plan(cleared: Cleared, search: Search, places: Slots, gone: Ints) -> Plan:
-    """The incumbent on these places."""
-    problem, rows = cleared.problem, list[tuple[int, int, int]]()
-    placed = cleared.ledger.per_set(search.value)
-    for t in np.flatnonzero(placed).tolist():
-        rows += [(t, node, pods) for node, pods in taken(places[int(problem.set_shape[t])], int(placed[t]))]
-    some = np.flatnonzero(gone).tolist()
-    going = np.array(cleared.by_cause(search.value, [(s, int(gone[s])) for s in some]), np.int64).reshape(-1, 3)
-    nobody = np.zeros((0, 3), np.int64)
-    return Plan(*np.array(rows, np.int64).reshape(-1, 3).T, *going.T, *nobody.T)

@@ -15,7 +15,8 @@ from solver_sched.problem.arrays import Ints, Plan, Problem
 class Effort:
     """`seconds`: the budget in deterministic seconds; `gap`: relative gap that closes a level; `seed`. `walled`: the
     wall clock ends a solve as well; if not, nothing that a machine's speed decides does, and engines without a
-    deterministic budget are left out (but not where the relaxation guides an eviction model).
+    deterministic budget are left out (but not where the relaxation guides an eviction model, or nodes are found for a
+    pooled one; each such solve has seconds of its own).
     """
 
     seconds: float = 5.0

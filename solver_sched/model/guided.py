@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 
 from solver_sched.model import mip
 from solver_sched.model.effort import Clock
@@ -102,9 +101,7 @@ class Guided(mip.Relaxation):
         for last in (*[False] * (PRICINGS - 1), True):
             if clock.over():
                 return None
-            if clock.left < math.inf:
-                self._solver.SetTimeLimit(max(1, int(1000 * clock.left)))
-            if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+            if not self._solved(clock.left):
                 return None
             if last or not self._price_in():
                 break  # what has a column now and had none in the solve would be in neither value nor bound

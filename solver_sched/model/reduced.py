@@ -11,17 +11,16 @@ every plan that is left (formulation.md 7, docs/adr/0021).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
 from solver_sched.model.linear import Terms
-from solver_sched.problem.arrays import Floats, Ints
+from solver_sched.problem.arrays import Bools, Floats, Ints
 
 LARGEST = 2.0**61
 """Sums of whole numbers are taken only where their absolute values come to less."""
@@ -66,6 +65,40 @@ class Matrix(NamedTuple):
     def and_then(self, other: Matrix) -> Matrix:
         return Matrix(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
+    def open(self, domain: Ints, elastic: Mapping[int, int]) -> list[mip.Row] | None:
+        """The rows without the columns that have one value, and without those that cannot be broken. `elastic`: the
+        slack of a row. None: one is broken in any case, or sums do not fit 64 bits.
+        """
+        columns, coefficients, size, low, high = self
+        row = np.repeat(np.arange(len(size)), size)
+        reach = np.bincount(row, np.abs(coefficients).astype(float) * np.abs(domain).max(axis=1)[columns], len(size))
+        if (reach > LARGEST).any():
+            return None
+        fixed: Bools = (domain[:, 0] == domain[:, 1])[columns]
+        rest, least, most = np.zeros((3, len(size)), np.int64)
+        np.add.at(rest, row[fixed], coefficients[fixed] * domain[columns[fixed], 0])
+        order = np.lexsort((columns[~fixed], row[~fixed]))
+        row, columns, coefficients = (part[~fixed][order] for part in (row, columns, coefficients))
+        ends = coefficients[:, None] * domain[columns]
+        np.add.at(least, row, ends.min(axis=1))
+        np.add.at(most, row, ends.max(axis=1))
+        low = np.where(low > -mip.INFINITE, low - rest, -mip.INFINITE)
+        high = np.where(high < mip.INFINITE, high - rest, mip.INFINITE)
+        loose = np.zeros(len(size), bool)
+        loose[list(elastic)] = True
+        if (((most < low) & ~loose) | (least > high)).any():
+            return None
+        first = np.searchsorted(row, np.arange(len(size) + 1))
+        out: list[mip.Row] = []
+        for i in np.flatnonzero((least < low) | (most > high)).tolist():
+            here = slice(first[i], first[i + 1])
+            if loose[i]:
+                entry = np.append(columns[here], elastic[i]), np.append(coefficients[here], 1)
+            else:
+                entry = columns[here], coefficients[here]
+            out.append(mip.Row(*entry, int(low[i]), int(high[i])))
+        return out
+
     def first(self, rows: int) -> Matrix:
         """So many rows."""
         entries = int(self.size[:rows].sum())
@@ -106,9 +139,7 @@ class Reduced(mip.Relaxation):
         for index in np.flatnonzero(worth).tolist():
             goal.SetCoefficient(self._columns[index], float(worth[index]))
         goal.SetMaximization()
-        if seconds < math.inf:
-            self._solver.SetTimeLimit(max(1, int(1000 * seconds)))
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+        if not self._solved(seconds):
             return None
         prices = np.array([row.dual_value() for row in self._duals])
         return proven(matrix, self._domain, worth, prices, objective.constant)

@@ -26,7 +26,7 @@ from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.model.packing import Packings
 from solver_sched.model.reduced import Proof, Reduced
-from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Plan
+from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Ints, Plan
 
 CUT_ROUNDS = 12
 REPAIRS = 6
@@ -41,7 +41,9 @@ NEVER = -(2**62)
 """Below every value: a row that no longer binds, a value that any solution reaches."""
 WALL_LIMIT = " (wall limit)"
 TAIL = 0.1
-"""Part of the time that is left for the bounds of levels that no attempt is made at any more."""
+"""Part of the time that is left for the bounds of levels that no attempt is made at any more; with a relaxation that
+rules out values there is a time for bounds after a plan (`rebound`).
+"""
 LEAST_SECONDS = 0.01
 """No solver is called with less."""
 SMALL_CLASSES = 500
@@ -101,7 +103,6 @@ class Search:
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, tuple[int, int]] = {}
         self.settled: Callable[[str], bool] = lambda _: False
-        self.tail = TAIL
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
         self.spans: list[int] = []
@@ -186,8 +187,10 @@ class Search:
             stage = stages[0]
             glance = best_effort and not self.small
             longest = stage.value
-            if stage is Stage.DIRECT:
-                longest = LONG if self.reduced is not None else longest if self.small else SHORT
+            if stage is Stage.DIRECT and self.reduced is not None:
+                longest = LONG
+            elif stage is Stage.DIRECT and not self.small:
+                longest = SHORT
             outcome = self._solve(objective, min(allowance - effort, longest), unit, stage, glance=glance)
             effort += outcome.effort
             walled |= outcome.walled
@@ -243,8 +246,9 @@ class Search:
         return result
 
     def go_back(self, solution: list[int]) -> None:
-        """Make what was the incumbent the incumbent again."""
-        self._accept(self._completed(solution))
+        """Make a solution of all that the nodes are asked for the incumbent."""
+        accepted = self._accept(self._completed(solution))
+        assert accepted, "no pods on nodes that do not hold them"
 
     def _proof(self, objective: Terms) -> Proof | None:
         """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
@@ -302,26 +306,30 @@ class Search:
         """
         out: dict[str, int] = {}
         relaxation: mip.Relaxation | None = self.reduced
-        same = True
+        looked = [
+            result.bound is not None and result.bound < span
+            for result, span in zip(self.results, self.spans, strict=True)
+        ]
+        last = max((at for at, found in enumerate(looked) if found), default=-1)
+        same, ruled_out = True, self.reduced
         kept: dict[int, int] = {row: NEVER for row, _ in self._locks.values()}
-        for result, objective, span in zip(self.results, self._objectives, self.spans, strict=True):
-            # what levels have ruled out narrowed the span that was written down
-            name, bound = result.name, span if objective is None else objective.span()
-            if same and result.bound is not None and (result.bound < span or result.bound == result.value):
-                bound = result.bound
-            elif objective is not None and not self.clock.over():
-                if relaxation is None:
-                    relaxation = mip.Relaxation(self.model)
-                for row, low in kept.items():
-                    relaxation.at_least(row, low)
-                kept.clear()
-                bound = relaxation.bound(objective, self.clock.left)
+        for at, (result, objective, span) in enumerate(zip(self.results, self._objectives, self.spans, strict=True)):
+            name, bound = result.name, result.bound
+            if not same or bound is None or not (looked[at] or bound == result.value):
+                if ruled_out is not None and (not same or at < last):
+                    ruled_out.undo()  # by levels below this one, or for plans of other values
+                    ruled_out = None
+                bound = span if objective is None else objective.span()
+                if objective is not None and not self.clock.over():
+                    if relaxation is None:
+                        relaxation = mip.Relaxation(self.model)
+                    for row, low in kept.items():
+                        relaxation.at_least(row, low)
+                    kept.clear()
+                    bound = relaxation.bound(objective, self.clock.left)
             out[name] = bound
             row, least = self._locks.get(name, (-1, result.value))
-            if same and not (name in values and values[name] >= least):
-                same = False
-                if self.reduced is not None:  # a plan of other values has what this search has ruled out
-                    self.reduced.undo()
+            same &= name in values and values[name] >= least
             if row >= 0 and name in values and objective is not None:
                 kept[row] = values[name] - objective.constant
         return out
@@ -331,19 +339,9 @@ class Search:
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent, tight=True)
 
-    def most(self, objective: Terms, seconds: float) -> int | None:
-        """What the relaxation says of an objective that is no level."""
-        proof = self.reduced.prove(objective, seconds) if self.reduced is not None else None
-        return None if proof is None else proof.bound
-
     def locked(self, name: str) -> tuple[int, int] | None:
         """The row that locks a level, and at what; None where the level counts nothing, or was not solved."""
         return self._locks.get(name)
-
-    def reached(self) -> Iterator[LevelResult]:
-        """All levels with the values of the incumbent."""
-        for result, objective in zip(self.results, self._objectives, strict=True):
-            yield result if objective is None else replace(result, value=self.value(objective))
 
     def lock(self, objective: Terms, value: int) -> None:
         self.model.add(weighted(objective.variables, objective.coefficients) >= value - objective.constant)
@@ -362,7 +360,7 @@ class Search:
 
     def late(self) -> bool:
         """The wall clock is nearly over: no further round is begun."""
-        return self.clock.seconds < math.inf and self.clock.over(self.tail)
+        return self.clock.seconds < math.inf and self.clock.over(TAIL if self.reduced is None else 0.0)
 
     def _wall(self, seconds: float) -> float:
         """As many of the seconds as the clock leaves."""
@@ -588,17 +586,24 @@ def plan_of(search: Search) -> Plan:
                     if pods:
                         slots[s].append([node, pods])
     moves = np.array(list(_moved(search, slots)), np.int64).reshape(-1, 3)
-    rows: list[tuple[int, int, int]] = []
-    placed = search.ledger.per_set(search.value)
-    for t in np.flatnonzero(placed).tolist():
-        rows += [(t, node, pods) for node, pods in taken(slots[int(problem.set_shape[t])], int(placed[t]))]
-    table = np.array(rows, np.int64).reshape(-1, 3)
+    table = standing(search, slots)
     evictions = search.ledger.evictions
     going = np.array(evictions.causes(search.value) if evictions is not None else [], np.int64).reshape(-1, 3)
     return Plan(*table.T, *going.T, *moves.T)
 
 
-def taken(queue: list[list[int]], left: int) -> Iterator[tuple[int, int]]:
+def standing(search: Search, slots: Mapping[int, list[list[int]]]) -> Ints:
+    """(.., 3) pod set, node and pods of what the incumbent places, given [node, pods] for each shape, which are used
+    up.
+    """
+    rows: list[tuple[int, int, int]] = []
+    placed, shape = search.ledger.per_set(search.value), search.ledger.problem.set_shape
+    for t in np.flatnonzero(placed).tolist():
+        rows += [(t, node, pods) for node, pods in _take(slots[int(shape[t])], int(placed[t]))]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _take(queue: list[list[int]], left: int) -> Iterator[tuple[int, int]]:
     """(node, pods) of places for `left` pods, the last in the queue first; they are used up."""
     while left:
         node, pods = queue[-1]
@@ -625,4 +630,4 @@ def _moved(search: Search, slots: Mapping[int, list[list[int]]]) -> Iterator[tup
     for s, pods in left.items():
         queue = slots[int(v.shape[s])]
         queue[:] = [place for place in queue if place[1]]
-        yield from ((s, node, take) for node, take in taken(queue, pods))
+        yield from ((s, node, take) for node, take in _take(queue, pods))

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from solver_sched.cluster.objects import Needs, Node, Pod
 from solver_sched.cluster.sources import read_objects
 from solver_sched.greedy import evicting_plan, greedy_plan, towards
 from solver_sched.model import afar, assigned, mip
@@ -81,22 +83,42 @@ def test_levels_give_way_from_the_lowest_where_nodes_do_not_have_enough(
     assert not beats(reached, found.levels)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 6])
-def test_without_an_answer_nodes_are_found_by_hand(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in time that is too short for HiGHS: whether as many go as should (2, 6), others too (0) or not all start."""
+@pytest.mark.parametrize(
+    ("seed", "path"), [(2, "as many"), (6, "as many"), (23, "as many"), (0, "others"), (3, "some"), (14, "some")]
+)
+def test_without_an_answer_nodes_are_found_by_hand(seed: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in time that is too short for HiGHS: as many go as should, others go too, or only some jobs start."""
     monkeypatch.setattr(mip.Part, "best", lambda *_: mip.Answer(None, None))
     problem, rules, allowed = full(seed)
+    paths: list[str] = []
+    as_aimed = afar.Afar._as_aimed
+
+    def asked(*given: Any) -> bool:
+        paths.append("as many" if as_aimed(*given) else "others")
+        return paths[-1] == "as many"
+
+    monkeypatch.setattr(afar.Afar, "_as_aimed", asked)
     kept_and_worth(problem, rules, allowed, afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best())
+    assert (paths or ["some"]) == [path]
 
 
-def test_the_pool_has_room_that_no_node_has() -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_pool_has_room_that_no_node_has(beside: bool) -> None:
     """Nodes n and m of 8 GPUs, on each a pod of 2 GPUs and priority 1 (a, b) and three of 2 GPUs and priority 3; a pod
     of 4 GPUs and priority 10 waits. In the pool a and b are enough: 2 + 2 GPUs. On a node one of them goes and one of
-    priority 3 beside it: of the kept value what priority 3 counts is lost once, and nothing else is possible.
+    priority 3 beside it: of the kept value what priority 3 counts is lost once, and nothing else is possible. A node
+    `beside` them that has less than nothing, as it lost its GPU under a pod of others, changes nothing.
     """
     cheap = [("a", 1, 2, "n"), ("b", 1, 2, "m")]
     dear = [(f"d{i}", 3, 2, "nnnmmm"[i]) for i in range(6)]
-    problem, rules = stated(*across(*cheap, *dear, ("c", 10, 4, "")))
+    snapshot, policy = across(*cheap, *dear, ("c", 10, 4, ""))
+    if beside:
+        needs = Needs(request=(("nvidia.com/gpu", 1), ("pods", 1)))
+        theirs = Pod("ns", "theirs", needs, node="x", phase="Running", scheduler="default-scheduler")
+        node = Node("x", {"cpu": 1000, "nvidia.com/gpu": 0, "pods": 110})
+        snapshot = replace(snapshot, nodes=(*snapshot.nodes, node), pods=(*snapshot.pods, theirs))
+    problem, rules = stated(snapshot, policy)
+    assert (problem.node_free < 0).any() == beside
     allowed = rights(problem, rules, greedy_plan(problem, rules))
     found = afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best()
     found = kept_and_worth(problem, rules, allowed, found)
@@ -145,7 +167,7 @@ def test_rows_that_cannot_be_broken_are_left_out() -> None:
         mip.Row(np.array([2, 0, 1]), np.array([1, 1, 1]), -mip.INFINITE, 6),
         mip.Row(np.array([1]), np.array([2]), 1, mip.INFINITE),
     ]
-    first, second = assigned._open_rows(Matrix.of(rows), domain, {}) or []
+    first, second = Matrix.of(rows).open(domain, {}) or []
     assert (first.indices.tolist(), first.coefficients.tolist(), first.high) == ([1, 2], [1, 1], 4)
     assert (second.indices.tolist(), second.coefficients.tolist(), second.low) == ([1], [2], 1)
 
@@ -154,11 +176,11 @@ def test_a_row_that_is_broken_in_any_case_needs_slack() -> None:
     """x is 2, and 3 x >= 7: with slack s it is s >= 1."""
     domain = np.array([(2, 2), (0, 10)])
     row = mip.Row(np.array([0]), np.array([3]), 7, mip.INFINITE)
-    assert assigned._open_rows(Matrix.of([row]), domain, {}) is None
-    (left,) = assigned._open_rows(Matrix.of([row]), domain, {0: 1}) or []
+    assert Matrix.of([row]).open(domain, {}) is None
+    (left,) = Matrix.of([row]).open(domain, {0: 1}) or []
     assert (left.indices.tolist(), left.coefficients.tolist(), left.low) == ([1], [1], 1)
 
 
 def test_sums_beyond_64_bits_are_refused() -> None:
     row = mip.Row(np.array([0]), np.array([2**40]), 1, mip.INFINITE)
-    assert assigned._open_rows(Matrix.of([row]), np.array([(0, 2**30)]), {}) is None
+    assert Matrix.of([row]).open(np.array([(0, 2**30)]), {}) is None

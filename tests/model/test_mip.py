@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
@@ -193,3 +194,25 @@ def test_an_engine_that_breaks_has_no_opinion(monkeypatch: pytest.MonkeyPatch) -
     model = cp_model.CpModel()
     x = model.new_int_var(0, 2, "")
     assert mip.maximise(model, Terms.of(x, 10), 5.0) == mip.Answer(None, None)
+
+
+@pytest.mark.parametrize(("answers", "solved"), [([0], True), ([4, 0], True), ([4, 4], False), ([2], False)])
+def test_a_relaxation_in_which_glop_loses_its_way_is_solved_unscaled(answers: list[int], solved: bool) -> None:
+    """0 is the optimum, 2 there is none, 4 GLOP calls its own answer abnormal."""
+    model = cp_model.CpModel()
+    x = model.new_int_var(0, 3, "")
+    relaxation = mip.Relaxation(model)
+    real, scaled = relaxation._solver, []
+
+    class Lost:
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+        def Solve(self, parameters: pywraplp.MPSolverParameters) -> int:  # noqa: N802  # as OR-Tools calls it
+            scaled.append(parameters.GetIntegerParam(parameters.SCALING) != parameters.SCALING_OFF)
+            real.Solve(parameters)
+            return answers[len(scaled) - 1]
+
+    relaxation._solver = Lost()
+    assert relaxation.maximise(Terms.of(x), 5.0) == solved
+    assert scaled == [True, False][: len(answers)]
