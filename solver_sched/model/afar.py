@@ -21,7 +21,7 @@ from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ra
 from solver_sched.model.linear import summed
 from solver_sched.model.pooled import pooled
 from solver_sched.model.reduced import Reduced
-from solver_sched.model.search import NEVER, Search, plan_of
+from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -128,7 +128,13 @@ class Afar:
         starts = names.index(last) if last in names else len(names) - 1
         found = self._on_nodes(starts, None if most is None else most.bound) or self._by_hand(starts)
         search.clock = self.clock
-        return None if found is None else self._bounded(*found)
+        return None if found is None or self._for_nobody(found[0]) else self._bounded(*found)
+
+    def _for_nobody(self, plan: Plan) -> bool:
+        """Whether somebody goes although all that is placed fits beside them."""
+        need = np.zeros_like(self.problem.node_free)
+        np.add.at(need, plan.node, plan.count[:, None] * self.problem.request[self.problem.set_shape[plan.pod_set]])
+        return len(plan.victim) > 0 and not bool((need > np.maximum(self.problem.node_free, 0)).any())
 
     def _on_nodes(self, starts: int, most: int | None) -> Found | None:
         """A plan with who starts and which gangs end in the last solution, as near to its levels as nodes allow: those
@@ -196,13 +202,12 @@ class Afar:
         return plan, levels
 
     def _told(self, plan: Plan, levels: tuple[LevelResult, ...]) -> Found:
-        """The plan with the best reading of what counts as own: that of the solution is the best, or within the gap of
-        it, where each level inside shares has been solved and has what it was locked at.
+        """The plan with the best reading of what counts as own: that of the solution is the best, or close enough to
+        it, where each level inside shares has been solved and is near its bound.
         """
-        search = self.search
         solved = {one.name for one in self.after}
         own = [level for level in levels if level.name.startswith("in-share.") and "spare" not in level.name]
-        if all(level.name in solved and level.value >= (search.locked(level.name) or (0, NEVER))[1] for level in own):
+        if all(level.name in solved and level.gap <= CLOSE_ENOUGH for level in own):
             return plan, levels
         if self.clock.over(SCARCE):
             return plan, levels

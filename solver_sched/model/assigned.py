@@ -27,7 +27,12 @@ DEAREST, LEAD, BEYOND = 12, 6, 6
 much more costs what is asked for first, and so much less what is wanted beyond the levels. Of prices 2^26 apart HiGHS
 found nothing in 30 s on 5,000 nodes, 2^12 and 2^18 apart all in 1 to 3 s.
 """
-MOST_SECONDS = 10.0
+MOST_SECONDS, ON_TIME = 10.0, 0.8
+"""HiGHS has at most so many seconds, and this part of those that are left, as it does not always end when it should."""
+FINEST, WIDEST = 2**30, 2**36
+"""Amounts of a node's row are at most so many steps; with coefficients beyond the other HiGHS is not asked: it may take
+ten times as long as it may, or never end.
+"""
 AMPLE = 4
 """Of what is ample at least a part of so much is left as is taken: its pods find nodes by hand."""
 
@@ -70,37 +75,46 @@ def falling(rows: Sequence[int], *, beyond: bool = False, first: bool = False) -
 
 def assigned(cleared: Cleared, search: Search, asked: Asked, gap: float) -> Plan | None:
     """Such a plan; its pooled values are the incumbent then. `gap`: of the price of all slack, at which the search may
-    stop. None: not found in the time of the search, there is none, it does not fit 64 bits, or pods that are not
-    modelled find no room.
+    stop. None: not found in the time of the search, there is none, or numbers are too large for the solver.
     """
+    scarce = _scarce(cleared, asked.state.solution)
+    plan, in_the_way = _found(cleared, search, asked, gap, scarce)
+    if in_the_way and not search.clock.over():  # what is ample in sum may lie in pieces
+        plan, _ = _found(cleared, search, asked, gap, np.ones_like(scarce))
+    return plan
+
+
+def _found(cleared: Cleared, search: Search, asked: Asked, gap: float, scarce: Bools) -> tuple[Plan | None, bool]:
+    """The plan where only what asks for something `scarce` (R,) is modelled; whether others find no room beside it."""
     state = asked.state
     program = _Program(_given(cleared, state) if asked.given else state.domain.copy())
     leaving = _Leaving(cleared, program)
-    places = _Standing(cleared, program, leaving, _scarce(cleared, state.solution))
+    places = _Standing(cleared, program, leaving, scarce)
     if places.short:
-        return None
+        return None, False
     matrix, slack = _levels(search, asked, program)
     domain = program.domain
     rows = matrix.and_then(Matrix.of(program.rows)).open(domain, {row: column for row, column, _ in slack})
-    if rows is None:
-        return None
+    if rows is None or any(len(row.coefficients) and np.abs(row.coefficients).max() > WIDEST for row in rows):
+        return None, False
     worth = np.zeros(len(domain), np.int64)
     for _, column, price in slack:
         worth[column] = -price
     free = np.flatnonzero(domain[:, 0] < domain[:, 1])
-    found = mip.Part(free, rows).best(worth, domain, min(search.clock.left, MOST_SECONDS), gap)
+    seconds = min(ON_TIME * search.clock.left, MOST_SECONDS)
+    found = mip.Part(free, rows).best(worth, domain, seconds, gap) if seconds > 0 else mip.Answer(None, None)
     if found.solution is None:
-        return None
+        return None, False
     values = domain[:, 0].copy()
     values[free] = found.solution
     gone = leaving.pods(values)
     slots = places.slots(values, gone)
     if slots is None:
-        return None
+        return None, True
     search.go_back(values[: len(state.domain)].tolist())
     some = np.flatnonzero(gone).tolist()
     going = np.array(cleared.by_cause(search.value, [(s, int(gone[s])) for s in some]), np.int64).reshape(-1, 3)
-    return Plan(*standing(search, slots).T, *going.T, *np.zeros((0, 3), np.int64).T)
+    return Plan(*standing(search, slots).T, *going.T, *np.zeros((0, 3), np.int64).T), False
 
 
 def _levels(search: Search, asked: Asked, program: _Program) -> tuple[Matrix, list[tuple[int, int, int]]]:
@@ -252,11 +266,13 @@ class _Standing:
         np.add.at(need, node, most[:, None] * asked)
         scarce = need > np.maximum(room, 0)  # a node that has less than nothing is for nobody who asks for it
         unit = np.gcd(np.gcd.reduce(asked, axis=0, initial=0), np.gcd.reduce(freed, axis=0, initial=0))
-        unit = np.maximum(unit, 1)
+        largest = np.maximum(asked.max(axis=0, initial=0), freed.max(axis=0, initial=0))
+        # in coarser steps what is asked for is rounded up, and what goes, and room, down
+        unit = np.maximum(np.maximum(unit, 1), -(-largest // FINEST))
         at = np.concatenate([node, v.node[leaving.sets]])
         order = np.argsort(at, kind="stable")
         at, columns = at[order], np.concatenate([columns, leaving.column])[order]
-        amounts = (np.concatenate([asked, -freed]) // unit)[order]
+        amounts = np.concatenate([-(-asked // unit), -(freed // unit)])[order]
         room = room // unit
         ends = np.searchsorted(at, np.arange(len(room) + 1))
         for n, r in np.argwhere(scarce).tolist():

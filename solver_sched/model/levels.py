@@ -194,6 +194,8 @@ def evicting_levels(search: Search) -> Iterator[LevelResult]:
 def _preferences(search: Search) -> Iterator[LevelResult]:
     """What decides between plans that are equal in all that matters."""
     ledger = search.ledger
+    if search.reduced is not None:
+        search.reduced.undo()  # the largest load is that of any plan
     load = ledger.largest_load() if ledger.owned else None
     if load is not None:
         yield search.maximise("balance", Terms.of(load, -1), best_effort=True)
