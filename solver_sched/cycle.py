@@ -170,8 +170,9 @@ def _cycle(
                 notes.append("the budget ended before room was looked for: who gives way is chosen greedily")
                 baseline, solution = freeing, None
             else:
-                reached = tuple(level for level in solution.levels if not level.name.startswith("disruption"))
+                reached = tuple(level for level in solution.ever or solution.levels if level.name != "disruption")
                 solution = replace(solution, levels=reached)
+                notes.append("the budget ended before room was looked for: nobody gives way")
     clock.lap("solve")
     winner = "greedy"
     if solution is not None and not solution.evicting:

@@ -126,7 +126,7 @@ class Afar:
             search.clock = Clock(self.clock.left - TOLD * self.clock.seconds)
         names, last = [state.name for state in self.after], _last_start(self.ledger)
         starts = names.index(last) if last in names else len(names) - 1
-        found = self._on_nodes(starts, None if most is None else most.bound) or self._by_hand(starts)
+        found = self._at_hand() or self._on_nodes(starts, None if most is None else most.bound) or self._by_hand(starts)
         search.clock = self.clock
         return None if found is None or self._for_nobody(found[0]) else self._bounded(*found)
 
@@ -135,6 +135,15 @@ class Afar:
         need = np.zeros_like(self.problem.node_free)
         np.add.at(need, plan.node, plan.count[:, None] * self.problem.request[self.problem.set_shape[plan.pod_set]])
         return len(plan.victim) > 0 and not bool((need > np.maximum(self.problem.node_free, 0)).any())
+
+    def _at_hand(self) -> Found | None:
+        """Where there is plenty of time: what greedy makes of the last solution, if all start and as many go."""
+        if not self.after or self.clock.over(PLENTY):
+            return None
+        self.search.go_back(self.after[-1].solution)
+        aim = self._aim()
+        plan = self.stand(self.problem, self.rules, aim.largest_first, self._of_holders(aim.gone), aim.gone)
+        return self._told(plan, self.search.outcome()) if self._as_aimed(plan, aim) else None
 
     def _on_nodes(self, starts: int, most: int | None) -> Found | None:
         """A plan with who starts and which gangs end in the last solution, as near to its levels as nodes allow: those
@@ -207,12 +216,10 @@ class Afar:
         """
         solved = {one.name for one in self.after}
         own = [level for level in levels if level.name.startswith("in-share.") and "spare" not in level.name]
-        if all(level.name in solved and level.gap <= CLOSE_ENOUGH for level in own):
+        if all(level.name in solved and level.gap <= CLOSE_ENOUGH for level in own) or self.clock.over(TOLD):
             return plan, levels
-        if self.clock.over(SCARCE):
-            return plan, levels
-        asked = frozenset(level.name for level in levels)
-        told = evaluate(self.problem, self.rules, plan, self.effort, (), self.allowed, Clock(self.clock.left), asked)
+        asked, clock = frozenset(level.name for level in levels), Clock(max(self.clock.left, COMPARED))
+        told = evaluate(self.problem, self.rules, plan, self.effort, (), self.allowed, clock, asked)
         return plan, told if len(told) == len(levels) else levels
 
     def _of_holders(self, gone: Ints) -> Ints:

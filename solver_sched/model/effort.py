@@ -82,7 +82,8 @@ class LevelResult:
 @dataclass(frozen=True, eq=False, slots=True)
 class Solution:
     """A plan, the levels it reached, and the values that the greedy plan reaches at the same levels: the one with
-    evictions if `evicting`. `cut`: the time was over before it was known who might make room for those who wait.
+    evictions if `evicting`. `cut`: the time was over before it was known who might make room for those who wait;
+    `ever`: the levels then, bounded by the most that they could ever reach.
     """
 
     plan: Plan
@@ -90,6 +91,7 @@ class Solution:
     greedy: Mapping[str, int] = field(default_factory=dict)
     evicting: bool = False
     cut: bool = False
+    ever: tuple[LevelResult, ...] = ()
 
 
 def beats(values: Mapping[str, int], levels: Sequence[LevelResult]) -> bool:

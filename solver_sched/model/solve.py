@@ -107,7 +107,9 @@ def solve(
             levels = _at_least_as_open(levels, freeing.levels)
     if best is None:
         given = {} if greedy is None else _values(problem, rules, greedy, effort, clock, levels)
-        best = Solution(plan, levels, given, cut=cut)
+        most = {result.name: span for result, span in zip(search.results, search.spans, strict=True)}
+        ever = tuple(_bounded_by_all(level, most[level.name]) for level in levels if level.name in most)
+        best = Solution(plan, levels, given, cut=cut, ever=ever if cut else ())
     moving = replace(allowed, moves=movable(problem, rules))
     waiting = wait_for_moves(problem, rules, allowed, best.plan)
     if moving.moves.any() and waiting.any() and not beats(best.greedy, best.levels):

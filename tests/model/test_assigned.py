@@ -32,7 +32,9 @@ def full(seed: int) -> tuple[Problem, Rules, Rights]:
 
 
 def attempts(patch: pytest.MonkeyPatch) -> list[str]:
-    """Of all plans that are asked for: A, found, or n; g with who starts given, o with that open."""
+    """Of all plans that are asked for: A, found, or n; g with who starts given, o with that open. Without a look at
+    what greedy makes of the last solution.
+    """
     out: list[str] = []
     found = assigned.assigned
 
@@ -42,6 +44,7 @@ def attempts(patch: pytest.MonkeyPatch) -> list[str]:
         return plan
 
     patch.setattr(afar, "assigned", asked)
+    patch.setattr(afar.Afar, "_at_hand", lambda _: None)
     return out
 
 
@@ -89,6 +92,7 @@ def test_levels_give_way_from_the_lowest_where_nodes_do_not_have_enough(
 def test_without_an_answer_nodes_are_found_by_hand(seed: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in time that is too short for HiGHS: as many go as should, others go too, or only some jobs start."""
     monkeypatch.setattr(mip.Part, "best", lambda *_: mip.Answer(None, None))
+    monkeypatch.setattr(afar.Afar, "_at_hand", lambda _: None)
     problem, rules, allowed = full(seed)
     paths: list[str] = []
     as_aimed = afar.Afar._as_aimed
@@ -100,6 +104,15 @@ def test_without_an_answer_nodes_are_found_by_hand(seed: int, path: str, monkeyp
     monkeypatch.setattr(afar.Afar, "_as_aimed", asked)
     kept_and_worth(problem, rules, allowed, afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best())
     assert (paths or ["some"]) == [path]
+
+
+def test_where_greedy_finds_nodes_for_the_last_solution_nothing_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, rules, allowed = full(6)
+    at_hand = afar.Afar._at_hand
+    tried = attempts(monkeypatch)
+    monkeypatch.setattr(afar.Afar, "_at_hand", at_hand)
+    kept_and_worth(problem, rules, allowed, afar.Afar(problem, rules, allowed, EFFORT, Clock(), None, towards).best())
+    assert tried == []
 
 
 @pytest.mark.parametrize("beside", [False, True])
