@@ -24,9 +24,7 @@ import        `import solver_sched` and everything it brings in: neither ortools
 Every figure stands with one of the same run that it can be divided by, since seconds alone say as much about the
 machine as about the code. RUNS runs, best and median; a limit is held against the best, as the machine may be shared:
 what else runs there only ever adds. Gaps are those of every level but the best-effort ones (a deficit closer than one
-smallest unit counts as closed). Of a cycle that evicts the limit is held against the certificate's gap, which is that
-of the first open level: below it a bound holds only given the values above. Levels that are more open are listed after
-the limits. Exit 1 if a limit is passed.
+smallest unit counts as closed). Exit 1 if a limit is passed.
 """
 
 from __future__ import annotations
@@ -106,7 +104,6 @@ class Result:
     limit: float
     notes: str
     failed: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -246,11 +243,10 @@ def evicting(name: str, nodes: int, running: int, limit: float, *, claims: bool 
     )
     certificate = document["certificate"]
     gap, level = certificate["gap"], certificate.get("level", "")
-    failed: tuple[str, ...] = () if gap is not None and gap < MOST_GAP_EVICTING else (f"certificate: {gap} at {level}",)
     notes += f", certificate's gap {gap or 0.0:.4%} {'at ' * bool(level)}{level}"
-    failed += () if claims else tuple(last.notes)
-    remarks = (*open_levels(document, units, MOST_GAP_EVICTING), *last.notes) if claims else ()
-    result = Result(name, tuple(own), "without preempt, reclaim", tuple(other), limit, notes, failed, remarks)
+    failed = open_levels(document, units, MOST_GAP_EVICTING) if claims else ()
+    failed += tuple(last.notes)
+    result = Result(name, tuple(own), "without preempt, reclaim", tuple(other), limit, notes, failed)
     if not claims and result.ratio >= MOST_RATIO_UNCLAIMED:
         return replace(result, failed=(*failed, f"ratio {result.ratio:.3f}, limit {MOST_RATIO_UNCLAIMED}"))
     return result
@@ -330,9 +326,6 @@ def report(results: list[Result]) -> Iterator[str]:
         yield f"| {one.name} | {seconds} | {one.limit} | {one.ratio:.2f} | {one.beside} | {one.notes} |"
     yield "\n## Limits passed\n"
     yield from [f"- {text}" for one in results for text in one.missed()] or ["None."]
-    if any(one.remarks for one in results):
-        yield f"\n## Cycles with evictions: levels open by {MOST_GAP_EVICTING:.1%} or more, and notes\n"
-        yield from (f"- {one.name}: {text}" for one in results for text in one.remarks)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from solver_sched.model import afar, assigned, mip
 from solver_sched.model.effort import Clock, Solution, beats
 from solver_sched.model.levels import BEST_EFFORT, evaluate
 from solver_sched.model.reduced import Matrix
+from solver_sched.model.search import Search
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import Plan, Problem
 from solver_sched.rights import Rights, rights
@@ -143,6 +145,15 @@ def test_the_pool_has_room_that_no_node_has(beside: bool) -> None:
     assert open_levels[0] == "keep>=3"
 
 
+def cut_off(
+    search: Search, maximise: Any, clock: HandSetClock, passed: float, name: str, *given: Any, **also: Any
+) -> Any:
+    """From the first level that says who is kept at all, the levels have no time, and so much of the whole is over."""
+    if name.startswith("keep"):
+        search.clock, clock.passed = Clock(0.0), passed
+    return maximise(name, *given, **also)
+
+
 def test_where_time_is_short_what_the_levels_were_cut_off_from_is_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -161,12 +172,7 @@ def test_where_time_is_short_what_the_levels_were_cut_off_from_is_not_asked_for(
         one = afar.Afar(problem, rules, allowed, EFFORT, clock, None, towards)
         seen = one.search.maximise
 
-        def cut(name: str, *given: Any, clock: HandSetClock = clock, passed: float = passed, **also: Any) -> Any:
-            if name.startswith("keep"):
-                one.search.clock, clock.passed = Clock(0.0), passed  # noqa: B023  # called before the next round
-            return seen(name, *given, **also)  # noqa: B023
-
-        monkeypatch.setattr(one.search, "maximise", cut)
+        monkeypatch.setattr(one.search, "maximise", partial(cut_off, one.search, seen, clock, passed))
         aims.clear()
         kept_and_worth(problem, rules, allowed, one.best())
         assert aims[0] == aim
