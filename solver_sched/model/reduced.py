@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +25,15 @@ from solver_sched.problem.arrays import Bools, Floats, Ints
 LARGEST = 2.0**61
 """Sums of whole numbers are taken only where their absolute values come to less."""
 FINEST = 2**40
+INTEGRAL = 1e-6
+"""A value of the relaxation is whole if it is so near to a whole number."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Proof:
     """`bound` of an objective; its constant, and (variables,) `worth` of one step, times `scale`; the `domain` that it
-    holds for; `most`: the bound without constant and rounding, times `scale`.
+    holds for; `most`: the bound without constant and rounding, times `scale`; `point` (variables,): where the
+    relaxation reaches it.
     """
 
     bound: int
@@ -39,6 +42,7 @@ class Proof:
     most: int
     worth: Ints
     domain: Ints
+    point: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 class Matrix(NamedTuple):
@@ -117,6 +121,7 @@ class Reduced(mip.Relaxation):
         self._before: dict[int, tuple[int, int]] = {}
         self._read: Ints | None = None
         self._matrix = Matrix.of([])
+        self._most: dict[int, int] = {}
 
     def domains(self) -> Ints:
         known = np.zeros((0, 2), np.int64) if self._read is None else self._read
@@ -129,9 +134,25 @@ class Reduced(mip.Relaxation):
         self._matrix = self._matrix.and_then(Matrix.of(self._rows[len(self._matrix.size) :]))
         return self._matrix
 
+    def at_most(self, row: int, high: int) -> None:
+        """No plan that is left has more than this of what the row counts: a level that is locked has been bounded. The
+        relaxation of the levels below knows only by this what whole numbers cost in the levels above.
+        """
+        self._most[row] = high
+
+    def _bounded(self) -> Matrix:
+        """All rows, with what is known of them since they came in."""
+        matrix = self.matrix()
+        high = matrix.high.copy()
+        for row, most in self._most.items():
+            if most < high[row]:
+                high[row] = most
+                self._duals[row].SetUb(float(most))
+        return matrix._replace(high=high)
+
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
-        matrix = self.matrix()
+        matrix = self._bounded()
         worth = np.zeros(len(self._columns), np.int64)
         np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
         goal = self._solver.Objective()
@@ -142,7 +163,31 @@ class Reduced(mip.Relaxation):
         if not self._solved(seconds):
             return None
         prices = np.array([row.dual_value() for row in self._duals])
-        return proven(matrix, self._domain, worth, prices, objective.constant)
+        proof = proven(matrix, self._domain, worth, prices, objective.constant)
+        if proof is None:
+            return None
+        return replace(proof, point=np.array([column.solution_value() for column in self._columns]))
+
+    def near(self, objective: Terms, proof: Proof, incumbent: Sequence[int], seconds: float) -> list[int] | None:
+        """The best plan in which every variable that has the same whole value in the relaxation and the incumbent
+        keeps it (relaxation induced neighbourhood search: Danna, Rothberg, Le Pape 2005).
+        """
+        known = np.array(incumbent, np.int64)
+        domain = proof.domain.copy()
+        same = np.abs(proof.point - known) <= INTEGRAL
+        same &= (known >= domain[:, 0]) & (known <= domain[:, 1])
+        domain[same] = known[same, None]
+        rows = self._bounded().open(domain, {})
+        free = np.flatnonzero(domain[:, 0] < domain[:, 1])
+        if rows is None or not len(free):
+            return None
+        worth = np.zeros(len(domain), np.int64)
+        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        found = mip.Part(free, rows).best(worth, domain, seconds)
+        if found.solution is None:
+            return None
+        domain[free, 0] = found.solution
+        return domain[:, 0].tolist()
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
@@ -171,12 +216,16 @@ class Reduced(mip.Relaxation):
         return out
 
     def undo(self) -> None:
-        """Give the variables back what was taken."""
+        """Give the variables back what was taken, and the rows."""
         for j, (low, high) in self._before.items():
             domain = self._model.proto.variables[j].domain
             domain[0], domain[1] = low, high
         self._before.clear()
         self._read = None
+        for row in self._most:
+            if row < len(self._duals):
+                self._duals[row].SetUb(self._solver.infinity())
+        self._most.clear()
 
 
 def proven(matrix: Matrix, domain: Ints, worth: Ints, prices: Floats, constant: int) -> Proof | None:

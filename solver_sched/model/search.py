@@ -69,10 +69,11 @@ def small(ledger: Ledger) -> bool:
 
 class Stage(Enum):
     """How a level is attempted, in this order; the value is the most seconds one attempt gets. GUIDED only in large
-    models with evictions.
+    models with evictions, NEAR only with a relaxation that rules out values.
     """
 
     GUIDED = 3.0
+    NEAR = 0.5
     DIRECT = 0.1
     PRESOLVED = 0.25
     MIP = 1.0
@@ -156,11 +157,15 @@ class Search:
         stages = [Stage.DIRECT] if best_effort else list(Stage)
         if self.guided is not None:
             stages = [] if best_effort else [Stage.GUIDED]
+        elif self.reduced is not None:
+            # what is between direct and last takes longer than it saves
+            stages = [Stage.DIRECT] if best_effort else [Stage.DIRECT, Stage.LAST]
+            if proof is not None and self.incumbent is not None:
+                stages.insert(0, Stage.NEAR)
         elif not best_effort:
             stages.remove(Stage.GUIDED)
-            if self.reduced is not None:
-                stages = [Stage.DIRECT, Stage.LAST]  # what is in between takes longer than it saves
-            elif not self.effort.walled:
+            stages.remove(Stage.NEAR)
+            if not self.effort.walled:
                 stages.remove(Stage.MIP)
         cheap = CHEAP if self.guided is None and self.reduced is None else -1.0
         rounds, walled, filled = 0, False, rank is None or self.fill is None
@@ -191,7 +196,12 @@ class Search:
                 longest = LONG
             elif stage is Stage.DIRECT and not self.small:
                 longest = SHORT
-            outcome = self._solve(objective, min(allowance - effort, longest), unit, stage, glance=glance)
+            if proof is not None and stage is Stage.NEAR:
+                outcome = self._near(objective, proof)
+            else:
+                if proof is not None and best is not None:
+                    self._leave_out(proof, best)
+                outcome = self._solve(objective, min(allowance - effort, longest), unit, stage, glance=glance)
             effort += outcome.effort
             walled |= outcome.walled
             if outcome.bound is not None:
@@ -241,6 +251,7 @@ class Search:
             self._locks[name] = at, lock
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
+                self.reduced.at_most(at, bound - objective.constant)
         if self.after_level is not None:
             self.after_level()
         return result
@@ -251,13 +262,21 @@ class Search:
         assert accepted, "no pods on nodes that do not hold them"
 
     def _proof(self, objective: Terms) -> Proof | None:
-        """What the relaxation says of a level. What no plan that reaches the incumbent has is left out at once."""
+        """What the relaxation says of a level."""
         if self.reduced is None or not objective.variables or self.clock.over():
             return None
-        proof = self.reduced.prove(objective, self.clock.left)
-        if proof is not None and self.incumbent is not None and self.small:
-            self.reduced.keep(proof, self.value(objective))
-        return proof
+        return self.reduced.prove(objective, self.clock.left)
+
+    def _leave_out(self, proof: Proof, value: int) -> None:
+        """Leave out what no plan of this value has."""
+        if self.reduced is not None and self.small:
+            self.reduced.keep(proof, value)
+
+    def _near(self, objective: Terms, proof: Proof) -> Outcome:
+        """The best between the incumbent and the relaxation. Seconds are wall, and no effort: one attempt a level."""
+        assert self.reduced is not None and self.incumbent is not None
+        seconds = self._wall(Stage.NEAR.value)
+        return self.Outcome(self.reduced.near(objective, proof, self.incumbent, seconds), None, 0.0, False)
 
     def promise(self, name: str, objective: Terms) -> None:
         """Lock a level at the value of its relaxation, which is nearly always reached; the next level that is solved
