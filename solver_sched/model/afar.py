@@ -107,6 +107,7 @@ class Afar:
         """
         search = self.search
         assert search.reduced is not None
+        search.begin_at_nothing()
         before, most = True, None
         for level in evicting_levels(search):
             before &= not level.name.startswith(("grow", "in-share.grow", *BEST_EFFORT))

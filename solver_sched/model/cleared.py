@@ -95,7 +95,7 @@ class Cleared:
                 row.add(var, int(p.request[shape, r]))
             for s, terms in leaves.items() if row.variables else ():
                 row.extend(terms, -int(v.request[s, r]))
-            at_most(self.model, row.collected(), int(room[r]))
+            at_most(self.model, row, int(room[r]))
         for shape, var in pods.items():
             request = p.request[shape]
             asked = request > 0

@@ -17,7 +17,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Clock
-from solver_sched.model.linear import Terms, at_most, fix, summed, upper
+from solver_sched.model.linear import Model, Terms, at_most, fix, summed, upper
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import MOVE, NO_LIMIT, PREEMPT, RECLAIM, Bools, Ints, Plan, Problem
 from solver_sched.rights import Rights
@@ -114,7 +114,7 @@ class Evictions:
 
     def __init__(
         self,
-        model: cp_model.CpModel,
+        model: Model,
         int_var: Callable[[int], cp_model.IntVar],
         problem: Problem,
         rules: Rules,

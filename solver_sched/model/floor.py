@@ -20,7 +20,7 @@ from solver_sched.model import mip
 from solver_sched.model.effort import Clock
 from solver_sched.model.engine import engine
 from solver_sched.model.ledger import Ledger
-from solver_sched.model.linear import Terms, at_most, upper, weighted
+from solver_sched.model.linear import Model, Terms, at_most, upper, weighted
 from solver_sched.model.packing import (
     Cut,
     Packing,
@@ -200,7 +200,7 @@ class Totals:
     def __init__(self, problem: Problem, rules: Rules, most: list[int]) -> None:
         self.problem, self.rules = problem, rules
         self.evictions = None
-        self.model = cp_model.CpModel()
+        self.model = Model()
         self.pods = [self.model.new_int_var(0, count, "") for count in most]
 
     def pods_of_shape(self) -> list[Terms]:

@@ -19,7 +19,7 @@ from ortools.sat.python import cp_model
 from solver_sched.model.classes import JobClass, job_classes
 from solver_sched.model.effort import Clock
 from solver_sched.model.evictions import Evictions
-from solver_sched.model.linear import Terms, at_most, summed, total, weighted
+from solver_sched.model.linear import Model, Terms, at_most, summed, total, weighted
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import NO_LIMIT, Bools, Ints, Problem
 from solver_sched.rights import Rights
@@ -81,7 +81,7 @@ class Ledger:
         clock: Clock | None = None,
     ) -> None:
         self.problem, self.rules = problem, rules
-        self.model = cp_model.CpModel()
+        self.model = Model()
         self._range: dict[int, int] = {}
         self.evictions: Evictions | None = None
         if rights is not None:

@@ -103,6 +103,16 @@ class Matrix(NamedTuple):
             out.append(mip.Row(*entry, int(low[i]), int(high[i])))
         return out
 
+    def holds(self, values: Ints) -> bool:
+        """Whether these values of the columns keep every row; False where sums do not fit 64 bits."""
+        row = np.repeat(np.arange(len(self.size)), self.size)
+        each = self.values * values[self.columns]
+        if (np.bincount(row, np.abs(each.astype(float)), len(self.size)) > LARGEST).any():
+            return False
+        sums = np.zeros(len(self.size), np.int64)
+        np.add.at(sums, row, each)
+        return bool(((sums >= self.low) & (sums <= self.high)).all())
+
     def first(self, rows: int) -> Matrix:
         """So many rows."""
         entries = int(self.size[:rows].sum())
@@ -187,7 +197,8 @@ class Reduced(mip.Relaxation):
         if found.solution is None:
             return None
         domain[free, 0] = found.solution
-        return domain[:, 0].tolist()
+        out: list[int] = domain[:, 0].tolist()
+        return out
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""

@@ -256,6 +256,16 @@ class Search:
             self.after_level()
         return result
 
+    def begin_at_nothing(self) -> None:
+        """Make the plan that changes nothing the incumbent, if the model has it."""
+        assert self.reduced is not None
+        solution = self._completed([], tight=True)
+        domain = self.reduced.domains()
+        values = np.array(solution, np.int64)
+        inside = ((values >= domain[:, 0]) & (values <= domain[:, 1])).all()
+        if inside and self.reduced.matrix().holds(values):
+            self._accept(solution)
+
     def go_back(self, solution: list[int]) -> None:
         """Make a solution of all that the nodes are asked for the incumbent."""
         accepted = self._accept(self._completed(solution))
@@ -274,7 +284,8 @@ class Search:
 
     def _near(self, objective: Terms, proof: Proof) -> Outcome:
         """The best between the incumbent and the relaxation. Seconds are wall, and no effort: one attempt a level."""
-        assert self.reduced is not None and self.incumbent is not None
+        assert self.reduced is not None
+        assert self.incumbent is not None
         seconds = self._wall(Stage.NEAR.value)
         return self.Outcome(self.reduced.near(objective, proof, self.incumbent, seconds), None, 0.0, False)
 
@@ -309,6 +320,7 @@ class Search:
             if found.solution is not None and self._accept(found.solution):
                 return effort, relaxed.bound
         for _, _, row in owed:
+            self.model.forget(row)
             self.model.proto.constraints[row].linear.domain[0] = NEVER
         del self.results[-len(owed) :], self._objectives[-len(owed) :], self.spans[-len(owed) :]
         assert self.floor is not None

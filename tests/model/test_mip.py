@@ -12,7 +12,7 @@ from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip
-from solver_sched.model.linear import Terms, at_most, weighted
+from solver_sched.model.linear import Model, Terms, at_most, weighted
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def test_a_solution_that_breaks_a_row_by_a_rounding_does_not_count() -> None:
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3)), min_size=1, max_size=3), st.integers(-3, 60))
 def test_a_divided_row_allows_the_same(columns: list[tuple[int, int]], right: int) -> None:
     """At most `right`: dividing by the common divisor and leaving out rows that cannot bind change nothing."""
-    model = cp_model.CpModel()
+    model = Model()
     left = Terms()
     for coefficient, most in columns:
         left.add(model.new_int_var(0, most, ""), coefficient)
@@ -169,7 +169,7 @@ def row_allows(model: cp_model.CpModel, x: tuple[int, ...]) -> bool:
 def test_a_row_past_64_bits_is_coarser_but_on_the_side_that_was_asked_for() -> None:
     # 2^61 + 1 and 2^61 beside each other, at most 2^62: steps of 2^12 or more.
     for ceiling, sums in ((False, {(0, 0), (0, 1), (1, 0), (1, 1)}), (True, {(0, 0), (0, 1), (1, 0)})):
-        model = cp_model.CpModel()
+        model = Model()
         left = Terms()
         left.add(model.new_int_var(0, 1, ""), 2**61 + 1)
         left.add(model.new_int_var(0, 1, ""), 2**61)
@@ -178,7 +178,7 @@ def test_a_row_past_64_bits_is_coarser_but_on_the_side_that_was_asked_for() -> N
 
 
 def test_a_coefficient_beyond_what_highs_takes_costs_its_opinion_and_nothing_else() -> None:
-    model = cp_model.CpModel()
+    model = Model()
     x, y = model.new_int_var(0, 3, ""), model.new_int_var(0, 3, "")
     model.add(x + 2**50 * y <= 5)
     assert mip.maximise(model, Terms.of(x), 1.0) == mip.Answer(None, None)
