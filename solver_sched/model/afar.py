@@ -40,8 +40,10 @@ GAP, COARSE, FINE = 1e-2, 5e-2, 1e-4
 """Of the price of slack, at which the search for nodes may stop: without and with an aim beyond the levels, and where a
 level is looked at once more.
 """
-OPEN = 10
-"""Times as long as with who starts and which gangs end given, an integer program may take with that open."""
+OPEN, AGAIN = 10, 3
+"""Times as long as the plan at hand took, one look at a level may take: with who starts and which gangs end open, and
+given.
+"""
 COMPARED = 0.3
 """Seconds that it may take to evaluate a plan, even beyond the time."""
 
@@ -147,27 +149,31 @@ class Afar:
         return self._told(plan, self.search.outcome()) if self._as_aimed(plan, aim) else None
 
     def _on_nodes(self, starts: int, most: int | None) -> Found | None:
-        """A plan with who starts and which gangs end in the last solution, as near to its levels as nodes allow: those
-        beyond the one that `starts` the last job inside shares give way. Where nodes do not have so much, one in which
-        that is open and each level gives way. `most` of what runs is kept in sum, as far as it is known, where the
-        clock has cut off the levels that look for it in turn.
+        """A plan with who starts and which gangs end in the solution after the last level inside shares, as near to the
+        levels as nodes allow: those beyond the one that `starts` the last job inside shares give way. Where nodes do
+        not have so much, one in which that is open and each level gives way. Levels below shares come after that: who
+        starts there on pooled room may take nodes from those that stay inside. `most` of what runs is kept in sum, as
+        far as it is known, where the clock has cut off the levels that look for it in turn.
         """
         if not self.after:
             return None
-        state, first = self.after[-1], self.after[starts]
+        inside = [at for at, one in enumerate(self.after) if one.name.startswith("in-share.")]
+        upto = inside[-1] + 1 if inside else len(self.after)
+        state, first = self.after[upto - 1], self.after[starts]
         wanted = None if most is None or self.clock.over(PLENTY) else (self.kept, most)
         # with slack there may be use for values that levels have ruled out
         attempts = [(first.domain, True, starts + 1)] if first is not state else []
         for domain, given, loose in ((state.domain, True, starts + 1), *attempts, (self.domain, False, 0)):
             if self.clock.over(SCARCE):
                 return None
-            rows = [lock[0] for one in self.after[loose:] if (lock := self.search.locked(one.name)) is not None]
+            rows = [lock[0] for one in self.after[loose:upto] if (lock := self.search.locked(one.name)) is not None]
             prices = falling(rows, beyond=wanted is not None)
             asked = Asked(self._wide(state, domain), prices, {}, wanted, given)
             began = time.monotonic()
             plan = assigned(self.cleared, self.search, asked, GAP if wanted is None else COARSE)
             if plan is not None:
-                return self._told(*self._sharper(asked, plan, time.monotonic() - began))
+                last = asked._replace(state=self._wide(self.after[-1], domain))
+                return self._told(*self._sharper(last, plan, time.monotonic() - began))
         return None
 
     def _wide(self, state: State, domain: Ints) -> State:
@@ -188,27 +194,27 @@ class Afar:
         for at, (name, (_, value)) in enumerate(locked):
             if values[name] >= value:
                 continue
-            if self.clock.over(PLENTY):
-                break
             if wide is None:  # what levels rule out above the first that is not all it could be
                 above = [one.domain for one in self.after[: [one.name for one in self.after].index(name)]]
                 wide = self._wide(asked.state, above[-1] if above else self.domain)
             floors = {row: values[other] - lock for other, (row, lock) in locked[:at]}
             prices = falling([row for _, (row, _) in locked[at:]], first=True)
-            further = Asked(asked.state, prices, floors, None, asked.given)
-            if not asked.given or self.clock.left > OPEN * seconds:
-                further = Asked(wide, prices, floors, None, given=False)
-            before = search.incumbent
-            assert before is not None
-            other = assigned(self.cleared, search, further, FINE)
-            if other is None:
-                continue
-            found = search.outcome()
-            if beats({level.name: level.value for level in found}, levels):
-                plan, levels = other, found
-                values = {level.name: level.value for level in levels}
-            else:
-                search.go_back(before)
+            looks = [Asked(asked.state, prices, floors, None)] if asked.given else []
+            for look in (*looks, Asked(wide, prices, floors, None, given=False)):
+                most = (AGAIN if look.given else OPEN) * seconds
+                before = search.incumbent
+                assert before is not None
+                if values[name] >= value or search.clock.left < most:
+                    break
+                other = assigned(self.cleared, search, look, FINE, most)
+                if other is None:
+                    continue
+                found = search.outcome()
+                if beats({level.name: level.value for level in found}, levels):
+                    plan, levels = other, found
+                    values = {level.name: level.value for level in levels}
+                else:
+                    search.go_back(before)
         return plan, levels
 
     def _told(self, plan: Plan, levels: tuple[LevelResult, ...]) -> Found:

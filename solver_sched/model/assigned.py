@@ -73,18 +73,23 @@ def falling(rows: Sequence[int], *, beyond: bool = False, first: bool = False) -
     return prices
 
 
-def assigned(cleared: Cleared, search: Search, asked: Asked, gap: float) -> Plan | None:
+def assigned(
+    cleared: Cleared, search: Search, asked: Asked, gap: float, seconds: float = MOST_SECONDS
+) -> Plan | None:
     """Such a plan; its pooled values are the incumbent then. `gap`: of the price of all slack, at which the search may
-    stop. None: not found in the time of the search, there is none, or numbers are too large for the solver.
+    stop. None: not found in the seconds or the time of the search, there is none, or numbers are too large for the
+    solver.
     """
     scarce = _scarce(cleared, asked.state.solution)
-    plan, in_the_way = _found(cleared, search, asked, gap, scarce)
+    plan, in_the_way = _found(cleared, search, asked, gap, seconds, scarce)
     if in_the_way and not search.clock.over():  # what is ample in sum may lie in pieces
-        plan, _ = _found(cleared, search, asked, gap, np.ones_like(scarce))
+        plan, _ = _found(cleared, search, asked, gap, seconds, np.ones_like(scarce))
     return plan
 
 
-def _found(cleared: Cleared, search: Search, asked: Asked, gap: float, scarce: Bools) -> tuple[Plan | None, bool]:
+def _found(
+    cleared: Cleared, search: Search, asked: Asked, gap: float, most: float, scarce: Bools
+) -> tuple[Plan | None, bool]:
     """The plan where only what asks for something `scarce` (R,) is modelled; whether others find no room beside it."""
     state = asked.state
     program = _Program(_given(cleared, state) if asked.given else state.domain.copy())
@@ -101,7 +106,7 @@ def _found(cleared: Cleared, search: Search, asked: Asked, gap: float, scarce: B
     for _, column, price in slack:
         worth[column] = -price
     free = np.flatnonzero(domain[:, 0] < domain[:, 1])
-    seconds = min(ON_TIME * search.clock.left, MOST_SECONDS)
+    seconds = min(ON_TIME * search.clock.left, most, MOST_SECONDS)
     found = mip.Part(free, rows).best(worth, domain, seconds, gap) if seconds > 0 else mip.Answer(None, None)
     if found.solution is None:
         return None, False

@@ -31,18 +31,51 @@ INTEGRAL = 1e-6
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Proof:
-    """`bound` of an objective; its constant, and (variables,) `worth` of one step, times `scale`; the `domain` that it
-    holds for; `most`: the bound without constant and rounding, times `scale`; `point` (variables,): where the
-    relaxation reaches it.
+    """`bound` of an objective; its constant, (rows,) `prices` and (variables,) `worth` of one step, times `scale`; the
+    `domain` that it holds for; `most`: the bound without constant and rounding, times `scale`; `point` (variables,):
+    where the relaxation reaches it.
     """
 
     bound: int
     constant: int
     scale: int
     most: int
+    prices: Ints
     worth: Ints
     domain: Ints
     point: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def elsewhere(self, low: Ints, high: Ints, domain: Ints) -> Proof | None:
+        """What the same prices say with other sides of the rows and another domain; None where they say nothing."""
+        low, high, domain = low[: len(self.prices)], high[: len(self.prices)], domain[: len(self.worth)]
+        if ((self.prices > 0) & (high >= mip.INFINITE) | (self.prices < 0) & (low <= -mip.INFINITE)).any():
+            return None
+        side = np.where(self.prices > 0, high, np.where(self.prices < 0, low, 0))
+        end = np.where(self.worth > 0, domain[:, 1], domain[:, 0])
+        parts = zip((self.prices, self.worth), (side, end), strict=True)
+        if sum(float((np.abs(a.astype(float)) * np.abs(b)).sum()) for a, b in parts) > LARGEST:
+            return None
+        most = int((self.prices * side).sum() + (self.worth * end).sum())
+        return replace(self, bound=self.constant + most // self.scale, most=most, domain=domain)
+
+    def left(self, value: int) -> Ints:
+        """(variables, 2) the domain without what no plan of this value or a larger one has."""
+        slack = self.most - (value - self.constant) * self.scale
+        if slack < 0:
+            return self.domain
+        low, high = self.domain.T
+        steps = np.minimum(slack // np.maximum(np.abs(self.worth), 1), high - low)
+        return np.column_stack(
+            [np.where(self.worth > 0, high - steps, low), np.where(self.worth < 0, low + steps, high)]
+        )
+
+
+class Step(NamedTuple):
+    """A level that has been proven and locked: the proof, the row, and the value of a plan in it."""
+
+    proof: Proof
+    row: int
+    value: int
 
 
 class Matrix(NamedTuple):
@@ -202,22 +235,34 @@ class Reduced(mip.Relaxation):
 
     def keep(self, proof: Proof, value: int) -> int:
         """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
-        slack = proof.most - (value - proof.constant) * proof.scale
-        low, high = proof.domain[:, 0], proof.domain[:, 1]
-        steps = slack // np.maximum(np.abs(proof.worth), 1)
-        cut = np.flatnonzero((proof.worth != 0) & (steps < high - low) & (slack >= 0))
+        left = proof.left(value)
+        cut = np.flatnonzero((left != proof.domain).any(axis=1))
         if self._read is not None:
             self._read = self._read.copy()  # proofs hold what was read before
         for j in cut.tolist():
             domain = self._model.proto.variables[j].domain
             self._before.setdefault(j, (int(domain[0]), int(domain[1])))
-            if proof.worth[j] > 0:
-                domain[0] = max(int(domain[0]), int(high[j] - steps[j]))
-            else:
-                domain[1] = min(int(domain[1]), int(low[j] + steps[j]))
+            domain[0], domain[1] = max(int(domain[0]), int(left[j, 0])), min(int(domain[1]), int(left[j, 1]))
             if self._read is not None:
                 self._read[j] = domain[0], domain[1]
         return len(cut)
+
+    def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[int | None]:
+        """Of each level, given a plan's values in those above: what the prices that were found say of other sides.
+        `locked`: the rows of all levels.
+        """
+        matrix, domain = self.matrix(), self.widest()
+        low, high = matrix.low.copy(), matrix.high.copy()
+        low[list(locked)] = -mip.INFINITE
+        out: list[int | None] = []
+        for step in steps:
+            proof = step.proof.elsewhere(low, high, domain)
+            out.append(None if proof is None else proof.bound)
+            low[step.row] = step.value - step.proof.constant
+            if proof is not None:
+                high[step.row] = min(int(high[step.row]), max(proof.bound, step.value) - proof.constant)
+                domain[: len(proof.worth)] = proof.left(step.value)
+        return out
 
     def widest(self) -> Ints:
         """(variables, 2) domains with what was taken."""
@@ -264,4 +309,4 @@ def proven(matrix: Matrix, domain: Ints, worth: Ints, prices: Floats, constant: 
     left = worth * scale
     np.subtract.at(left, columns, np.repeat(rounded, size) * values)
     most = int((rounded * side).sum() + np.where(left > 0, left * domain[:, 1], left * domain[:, 0]).sum())
-    return Proof(constant + most // scale, constant, scale, most, left, domain)
+    return Proof(constant + most // scale, constant, scale, most, rounded, left, domain)

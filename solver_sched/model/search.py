@@ -25,7 +25,7 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.model.packing import Packings
-from solver_sched.model.reduced import Proof, Reduced
+from solver_sched.model.reduced import Proof, Reduced, Step
 from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Ints, Plan
 
 CUT_ROUNDS = 12
@@ -103,6 +103,7 @@ class Search:
         self.small = small(ledger)
         self._objectives: list[Terms | None] = []
         self._locks: dict[str, tuple[int, int]] = {}
+        self._proofs: dict[str, Proof] = {}
         self.settled: Callable[[str], bool] = lambda _: False
         self.asked: frozenset[str] = frozenset()
         self.mostly_known = False  # the values of most variables
@@ -252,6 +253,7 @@ class Search:
             if proof is not None and self.reduced is not None:
                 self.reduced.keep(proof, lock)
                 self.reduced.at_most(at, bound - objective.constant)
+                self._proofs[name] = proof
         if self.after_level is not None:
             self.after_level()
         return result
@@ -332,10 +334,11 @@ class Search:
 
     def rebound(self, values: Mapping[str, int]) -> dict[str, int]:
         """Upper bounds of the levels for a plan of other values, each given that plan's values above: as far as these
-        reach what the levels were locked at, its own, where one was looked for; else those of the relaxation, as long
-        as the clock allows.
+        reach what the levels were locked at, its own, where one was looked for; else what the prices of its relaxation
+        say, and where that is far from the value, those of a new one, as long as the clock allows.
         """
         out: dict[str, int] = {}
+        priced = self._priced(values)
         relaxation: mip.Relaxation | None = self.reduced
         looked = [
             result.bound is not None and result.bound < span
@@ -350,20 +353,30 @@ class Search:
                 if ruled_out is not None and (not same or at < last):
                     ruled_out.undo()  # by levels below this one, or for plans of other values
                     ruled_out = None
-                bound = span if objective is None else objective.span()
-                if objective is not None and not self.clock.over():
+                bound = min(priced.get(name, span), span if objective is None else objective.span())
+                far = name not in values or not self._closed(values[name], bound, result.unit)
+                if objective is not None and far and not self.clock.over():
                     if relaxation is None:
                         relaxation = mip.Relaxation(self.model)
                     for row, low in kept.items():
                         relaxation.at_least(row, low)
                     kept.clear()
-                    bound = relaxation.bound(objective, self.clock.left)
+                    bound = min(bound, relaxation.bound(objective, self.clock.left))
             out[name] = bound
             row, least = self._locks.get(name, (-1, result.value))
             same &= name in values and values[name] >= least
             if row >= 0 and name in values and objective is not None:
                 kept[row] = values[name] - objective.constant
         return out
+
+    def _priced(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Bounds by the prices that levels were proven with, given a plan's values."""
+        if self.reduced is None:
+            return {}
+        names = [name for name in self._proofs if name in values]
+        steps = [Step(self._proofs[name], self._locks[name][0], values[name]) for name in names]
+        bounds = self.reduced.bounds(steps, [row for row, _ in self._locks.values()])
+        return {name: bound for name, bound in zip(names, bounds, strict=True) if bound is not None}
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
