@@ -41,9 +41,11 @@ GAP, COARSE, FINE = 1e-2, 5e-2, 1e-4
 level is looked at once more.
 """
 OPEN, AGAIN = 10, 3
-"""Times as long as the plan at hand took, one look at a level may take: with who starts and which gangs end open, and
-given.
+"""Times as long as the plan at hand took, one look at a level may take: where who starts and which gangs end was given
+and is open now, and else.
 """
+ONE_LOOK = 0.1
+"""Of the time that is left one look may have so much in any case."""
 COMPARED = 0.3
 """Seconds that it may take to evaluate a plan, even beyond the time."""
 
@@ -201,12 +203,12 @@ class Afar:
             prices = falling([row for _, (row, _) in locked[at:]], first=True)
             looks = [Asked(asked.state, prices, floors, None)] if asked.given else []
             for look in (*looks, Asked(wide, prices, floors, None, given=False)):
-                most = (AGAIN if look.given else OPEN) * seconds
+                most = (OPEN if asked.given and not look.given else AGAIN) * seconds
                 before = search.incumbent
                 assert before is not None
                 if values[name] >= value or search.clock.left < most:
                     break
-                other = assigned(self.cleared, search, look, FINE, most)
+                other = assigned(self.cleared, search, look, FINE, max(most, ONE_LOOK * search.clock.left))
                 if other is None:
                     continue
                 found = search.outcome()
