@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from solver_sched.model.assigned import Asked, State, assigned, falling
+from solver_sched.model.assigned import Asked, State, assigned, falling, most_on_nodes
 from solver_sched.model.cleared import Cleared
 from solver_sched.model.effort import Clock, Effort, LevelResult, Progress, Solution, Stand, beats
 from solver_sched.model.floor import Joint
@@ -289,7 +289,30 @@ class Afar:
             above = out[-1].bound if out and level.unit else level.value
             bound = max(level.value, bounds.get(level.name, 0 if above is None else above))
             out.append(replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE"))
-        return Solution(plan, tuple(out))
+        return Solution(plan, tuple(self._bounded_on_nodes(out)))
+
+    def _bounded_on_nodes(self, levels: Sequence[LevelResult]) -> Iterator[LevelResult]:
+        """The levels with bounds that know of nodes, as far as the time allows."""
+        search, floors = self.search, dict[int, int]()
+        values = {level.name: level.value for level in levels}
+        priced, domain = search.priced(values), None
+        for level in levels:
+            if level.name in priced:
+                domain = priced[level.name][1]
+            objective, lock = search.objective(level.name), search.locked(level.name)
+            apart = level.gap > self.effort.gap and level.name not in BEST_EFFORT
+            if apart and objective is not None and domain is not None and self._plenty():
+                most = most_on_nodes(self.cleared, search, objective, floors, domain, ONE_LOOK * self.clock.left)
+                if most is not None and level.bound is not None and most < level.bound:
+                    bound = max(most, level.value)
+                    level = replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE")
+            if objective is not None and lock is not None:
+                floors[lock[0]] = level.value - objective.constant
+            yield level
+
+    def _plenty(self) -> bool:
+        """Whether much of the time is left; where there is no limit there is no need to know sooner."""
+        return PLENTY * self.clock.seconds < self.clock.left < math.inf
 
     def _aim(self) -> _Aim:
         """Of the incumbent."""

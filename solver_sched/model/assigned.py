@@ -73,9 +73,7 @@ def falling(rows: Sequence[int], *, beyond: bool = False, first: bool = False) -
     return prices
 
 
-def assigned(
-    cleared: Cleared, search: Search, asked: Asked, gap: float, seconds: float = MOST_SECONDS
-) -> Plan | None:
+def assigned(cleared: Cleared, search: Search, asked: Asked, gap: float, seconds: float = MOST_SECONDS) -> Plan | None:
     """Such a plan; its pooled values are the incumbent then. `gap`: of the price of all slack, at which the search may
     stop. None: not found in the seconds or the time of the search, there is none, or numbers are too large for the
     solver.
@@ -120,6 +118,39 @@ def _found(
     some = np.flatnonzero(gone).tolist()
     going = np.array(cleared.by_cause(search.value, [(s, int(gone[s])) for s in some]), np.int64).reshape(-1, 3)
     return Plan(*standing(search, slots).T, *going.T, *np.zeros((0, 3), np.int64).T), False
+
+
+def most_on_nodes(
+    cleared: Cleared, search: Search, objective: Terms, floors: Mapping[int, int], domain: Ints, seconds: float
+) -> int | None:
+    """What no plan on real nodes has more of, if each row of `floors` holds at that much; `domain` (variables, 2)
+    leaves all such plans. None: not known in these seconds, or numbers are too large for the solver.
+    """
+    assert search.reduced is not None
+    assert search.incumbent is not None
+    program = _Program(domain.copy())
+    leaving = _Leaving(cleared, program)
+    places = _Standing(cleared, program, leaving, _scarce(cleared, search.incumbent))
+    matrix = search.reduced.matrix()
+    low = matrix.low.copy()
+    low[search.locks()] = -mip.INFINITE
+    low[list(floors)] = list(floors.values())
+    domain = program.domain
+    rows = matrix._replace(low=low).and_then(Matrix.of(program.rows)).open(domain, {})
+    if places.coarse or rows is None:
+        return None
+    if any(len(row.coefficients) and np.abs(row.coefficients).max() > WIDEST for row in rows):
+        return None
+    worth = np.zeros(len(domain), np.int64)
+    np.add.at(worth, [var.index for var in objective.variables], objective.coefficients)
+    free = np.flatnonzero(domain[:, 0] < domain[:, 1])
+    found = mip.Part(free, rows).best(worth, domain, min(seconds, MOST_SECONDS))
+    known = domain[:, 0] == domain[:, 1]
+    rest = objective.constant + int((worth[known] * domain[known, 0]).sum())
+    if found.bound is None:
+        return None
+    step = int(np.gcd.reduce(worth[free], initial=0)) or 1  # HiGHS's tolerance is less than one of these
+    return rest + found.bound // step * step
 
 
 def _levels(search: Search, asked: Asked, program: _Program) -> tuple[Matrix, list[tuple[int, int, int]]]:
@@ -225,7 +256,9 @@ class _Leaving:
 
 
 class _Standing:
-    """Which pods of a shape stand where. `short`: there is no room for those that start, whoever goes."""
+    """Which pods of a shape stand where. `short`: there is no room for those that start, whoever goes; `coarse`: rows
+    are narrower than nodes are.
+    """
 
     def __init__(self, cleared: Cleared, program: _Program, leaving: _Leaving, scarce: Bools) -> None:
         p, v = cleared.problem, cleared.problem.victims
@@ -273,7 +306,9 @@ class _Standing:
         unit = np.gcd(np.gcd.reduce(asked, axis=0, initial=0), np.gcd.reduce(freed, axis=0, initial=0))
         largest = np.maximum(asked.max(axis=0, initial=0), freed.max(axis=0, initial=0))
         # in coarser steps what is asked for is rounded up, and what goes, and room, down
-        unit = np.maximum(np.maximum(unit, 1), -(-largest // FINEST))
+        exact = np.maximum(unit, 1)
+        unit = np.maximum(exact, -(-largest // FINEST))
+        self.coarse = bool((unit > exact).any())
         at = np.concatenate([node, v.node[leaving.sets]])
         order = np.argsort(at, kind="stable")
         at, columns = at[order], np.concatenate([columns, leaving.column])[order]

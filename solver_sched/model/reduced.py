@@ -247,17 +247,17 @@ class Reduced(mip.Relaxation):
                 self._read[j] = domain[0], domain[1]
         return len(cut)
 
-    def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[int | None]:
-        """Of each level, given a plan's values in those above: what the prices that were found say of other sides.
-        `locked`: the rows of all levels.
+    def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[tuple[int | None, Ints]]:
+        """Of each level, given a plan's values in those above: what the prices that were found say of other sides, and
+        (variables, 2) the domain that they leave. `locked`: the rows of all levels.
         """
         matrix, domain = self.matrix(), self.widest()
         low, high = matrix.low.copy(), matrix.high.copy()
         low[list(locked)] = -mip.INFINITE
-        out: list[int | None] = []
+        out: list[tuple[int | None, Ints]] = []
         for step in steps:
             proof = step.proof.elsewhere(low, high, domain)
-            out.append(None if proof is None else proof.bound)
+            out.append((None if proof is None else proof.bound, domain.copy()))
             low[step.row] = step.value - step.proof.constant
             if proof is not None:
                 high[step.row] = min(int(high[step.row]), max(proof.bound, step.value) - proof.constant)

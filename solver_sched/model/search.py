@@ -338,7 +338,7 @@ class Search:
         say, and where that is far from the value, those of a new one, as long as the clock allows.
         """
         out: dict[str, int] = {}
-        priced = self._priced(values)
+        priced = {name: bound for name, (bound, _) in self.priced(values).items() if bound is not None}
         relaxation: mip.Relaxation | None = self.reduced
         looked = [
             result.bound is not None and result.bound < span
@@ -346,7 +346,7 @@ class Search:
         ]
         last = max((at for at, found in enumerate(looked) if found), default=-1)
         same, ruled_out = True, self.reduced
-        kept: dict[int, int] = {row: NEVER for row, _ in self._locks.values()}
+        kept = dict.fromkeys(self.locks(), NEVER)
         for at, (result, objective, span) in enumerate(zip(self.results, self._objectives, self.spans, strict=True)):
             name, bound = result.name, result.bound
             if not same or bound is None or not (looked[at] or bound == result.value):
@@ -369,19 +369,29 @@ class Search:
                 kept[row] = values[name] - objective.constant
         return out
 
-    def _priced(self, values: Mapping[str, int]) -> dict[str, int]:
-        """Bounds by the prices that levels were proven with, given a plan's values."""
+    def priced(self, values: Mapping[str, int]) -> dict[str, tuple[int | None, Ints]]:
+        """Bounds by the prices that levels were proven with, given a plan's values, and (variables, 2) the domain that
+        these leave.
+        """
         if self.reduced is None:
             return {}
         names = [name for name in self._proofs if name in values]
         steps = [Step(self._proofs[name], self._locks[name][0], values[name]) for name in names]
-        bounds = self.reduced.bounds(steps, [row for row, _ in self._locks.values()])
-        return {name: bound for name, bound in zip(names, bounds, strict=True) if bound is not None}
+        return dict(zip(names, self.reduced.bounds(steps, self.locks()), strict=True))
+
+    def locks(self) -> list[int]:
+        """The rows that lock levels."""
+        return [row for row, _ in self._locks.values()]
 
     def tighten_derived(self) -> None:
         """Bring every derived variable of the incumbent to its least value."""
         if self.incumbent is not None:
             self.incumbent = self._completed(self.incumbent, tight=True)
+
+    def objective(self, name: str) -> Terms | None:
+        """What a level counts; None where that is nothing, or it was not solved."""
+        names = [result.name for result in self.results]
+        return self._objectives[names.index(name)] if name in names else None
 
     def locked(self, name: str) -> tuple[int, int] | None:
         """The row that locks a level, and at what; None where the level counts nothing, or was not solved."""
