@@ -353,7 +353,8 @@ class Search:
                 if ruled_out is not None and (not same or at < last):
                     ruled_out.undo()  # by levels below this one, or for plans of other values
                     ruled_out = None
-                bound = min(priced.get(name, span), span if objective is None else objective.span())
+                most = span if objective is None else objective.span()
+                bound = min(priced.get(name, most), most)
                 far = name not in values or not self._closed(values[name], bound, result.unit)
                 if objective is not None and far and not self.clock.over():
                     if relaxation is None:
