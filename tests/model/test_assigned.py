@@ -89,6 +89,21 @@ def test_levels_give_way_from_the_lowest_where_nodes_do_not_have_enough(
     assert not beats(reached, found.levels)
 
 
+@pytest.mark.parametrize("seed", [5, 8, 14])
+def test_what_pooled_room_leaves_open_is_closed_on_nodes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is the best there is, which is not known of pooled nodes, where there is room for better ones."""
+    problem, rules, allowed = full(seed)
+
+    def unproven() -> set[str]:
+        found = afar.Afar(problem, rules, allowed, EFFORT, Clock(60.0), None, towards).best()
+        found = kept_and_worth(problem, rules, allowed, found)
+        return {level.name for level in found.levels if level.gap > 0 and level.name not in BEST_EFFORT}
+
+    assert not unproven()
+    monkeypatch.setattr(afar, "most_on_nodes", lambda *_: None)
+    assert len(unproven()) > 3
+
+
 @pytest.mark.parametrize(
     ("seed", "path"), [(2, "as many"), (6, "as many"), (23, "as many"), (0, "others"), (3, "some"), (14, "some")]
 )
