@@ -106,12 +106,11 @@ class Afar:
         """What is known after each level before growth, as far as the clock allowed."""
 
     def best(self) -> Solution | None:
-        """The values are those of the plan, the bounds those of the pooled levels. None: somebody goes for nobody in
-        each plan, or there is no time to tell.
+        """The values are those of the plan, the bounds those of pooled nodes, or of nodes. None: somebody goes for
+        nobody in each plan, or there is no time to tell.
         """
         search = self.search
         assert search.reduced is not None
-        search.begin_at_nothing()
         before, most = True, None
         for level in evicting_levels(search):
             before &= not level.name.startswith(("grow", "in-share.grow", *BEST_EFFORT))
@@ -199,15 +198,15 @@ class Afar:
             if wide is None:  # what levels rule out above the first that is not all it could be
                 above = [one.domain for one in self.after[: [one.name for one in self.after].index(name)]]
                 wide = self._wide(asked.state, above[-1] if above else self.domain)
-            floors = {row: values[other] - lock for other, (row, lock) in locked[:at]}
             prices = falling([row for _, (row, _) in locked[at:]], first=True)
-            looks = [Asked(asked.state, prices, floors, None)] if asked.given else []
-            for look in (*looks, Asked(wide, prices, floors, None, given=False)):
-                most = (OPEN if asked.given and not look.given else AGAIN) * seconds
+            for state, given in ((asked.state, True), (wide, False)) if asked.given else ((wide, False),):
+                most = (OPEN if asked.given and not given else AGAIN) * seconds
                 before = search.incumbent
                 assert before is not None
                 if values[name] >= value or search.clock.left < most:
                     break
+                floors = {row: values[other] - lock for other, (row, lock) in locked[:at]}
+                look = Asked(state, prices, floors, None, given)
                 other = assigned(self.cleared, search, look, FINE, max(most, ONE_LOOK * search.clock.left))
                 if other is None:
                     continue
@@ -294,14 +293,15 @@ class Afar:
     def _bounded_on_nodes(self, levels: Sequence[LevelResult]) -> Iterator[LevelResult]:
         """The levels with bounds that know of nodes, as far as the time allows."""
         search, floors = self.search, dict[int, int]()
-        values = {level.name: level.value for level in levels}
-        priced, domain = search.priced(values), None
+        assert search.reduced is not None
+        priced = search.priced({level.name: level.value for level in levels})
+        domain = search.reduced.widest()
         for level in levels:
             if level.name in priced:
                 domain = priced[level.name][1]
             objective, lock = search.objective(level.name), search.locked(level.name)
             apart = level.gap > self.effort.gap and level.name not in BEST_EFFORT
-            if apart and objective is not None and domain is not None and self._plenty():
+            if apart and objective is not None and self._plenty():
                 most = most_on_nodes(self.cleared, search, objective, floors, domain, ONE_LOOK * self.clock.left)
                 if most is not None and level.bound is not None and most < level.bound:
                     bound = max(most, level.value)
@@ -311,7 +311,7 @@ class Afar:
             yield level
 
     def _plenty(self) -> bool:
-        """Whether much of the time is left; where there is no limit there is no need to know sooner."""
+        """Whether much of the time is left. Without a limit the time that HiGHS takes would say what is proven."""
         return PLENTY * self.clock.seconds < self.clock.left < math.inf
 
     def _aim(self) -> _Aim:

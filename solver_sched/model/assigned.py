@@ -3,7 +3,8 @@ take, and who of all others goes from which node, is solved for (formulation.md 
 
 Every row of the pooled model holds as it is, beside it what nodes have room for. The levels that may give way have a
 slack each, the dearer the higher the level is: where nodes do not have what pooled room promised, the lowest pay first.
-Only shapes that ask for something scarce are modelled; the others take what is left, the largest first.
+Only shapes that ask for something scarce are modelled; the others take what is left, the largest first. With nothing
+given the same program bounds a level (docs/adr/0030).
 """
 
 from __future__ import annotations
@@ -91,15 +92,11 @@ def _found(
     """The plan where only what asks for something `scarce` (R,) is modelled; whether others find no room beside it."""
     state = asked.state
     program = _Program(_given(cleared, state) if asked.given else state.domain.copy())
-    leaving = _Leaving(cleared, program)
-    places = _Standing(cleared, program, leaving, scarce)
-    if places.short:
-        return None, False
     matrix, slack = _levels(search, asked, program)
-    domain = program.domain
-    rows = matrix.and_then(Matrix.of(program.rows)).open(domain, {row: column for row, column, _ in slack})
-    if rows is None or any(len(row.coefficients) and np.abs(row.coefficients).max() > WIDEST for row in rows):
+    posed = _posed(cleared, program, matrix, scarce, {row: column for row, column, _ in slack})
+    if posed is None:
         return None, False
+    leaving, places, domain, rows = posed
     worth = np.zeros(len(domain), np.int64)
     for _, column, price in slack:
         worth[column] = -price
@@ -128,29 +125,41 @@ def most_on_nodes(
     """
     assert search.reduced is not None
     assert search.incumbent is not None
-    program = _Program(domain.copy())
-    leaving = _Leaving(cleared, program)
-    places = _Standing(cleared, program, leaving, _scarce(cleared, search.incumbent))
     matrix = search.reduced.matrix()
     low = matrix.low.copy()
     low[search.locks()] = -mip.INFINITE
     low[list(floors)] = list(floors.values())
-    domain = program.domain
-    rows = matrix._replace(low=low).and_then(Matrix.of(program.rows)).open(domain, {})
-    if places.coarse or rows is None:
+    scarce = _scarce(cleared, search.incumbent)
+    posed = _posed(cleared, _Program(domain.copy()), matrix._replace(low=low), scarce)
+    if posed is None:
         return None
-    if any(len(row.coefficients) and np.abs(row.coefficients).max() > WIDEST for row in rows):
-        return None
+    _, _, domain, rows = posed
     worth = np.zeros(len(domain), np.int64)
     np.add.at(worth, [var.index for var in objective.variables], objective.coefficients)
     free = np.flatnonzero(domain[:, 0] < domain[:, 1])
     found = mip.Part(free, rows).best(worth, domain, min(seconds, MOST_SECONDS))
-    known = domain[:, 0] == domain[:, 1]
-    rest = objective.constant + int((worth[known] * domain[known, 0]).sum())
     if found.bound is None:
         return None
-    step = int(np.gcd.reduce(worth[free], initial=0)) or 1  # HiGHS's tolerance is less than one of these
-    return rest + found.bound // step * step
+    known = domain[:, 0] == domain[:, 1]
+    step = int(np.gcd.reduce(worth[free], initial=0)) or 1  # plans are worth multiples of this, beside the rest
+    return objective.constant + int((worth[known] * domain[known, 0]).sum()) + found.bound // step * step
+
+
+def _posed(
+    cleared: Cleared, program: _Program, matrix: Matrix, scarce: Bools, elastic: Mapping[int, int] | None = None
+) -> tuple[_Leaving, _Standing, Ints, list[mip.Row]] | None:
+    """Who leaves, who stands, all domains and rows: with the slack columns of `elastic` rows for a plan, without such
+    rows for a bound, which holds for every plan. None: there is nothing to find, or numbers are too large.
+    """
+    leaving = _Leaving(cleared, program)
+    places = _Standing(cleared, program, leaving, scarce, bounding=elastic is None)
+    if places.short:
+        return None
+    domain = program.domain
+    rows = matrix.and_then(Matrix.of(program.rows)).open(domain, elastic or {})
+    if rows is None or any(len(row.coefficients) and np.abs(row.coefficients).max() > WIDEST for row in rows):
+        return None
+    return leaving, places, domain, rows
 
 
 def _levels(search: Search, asked: Asked, program: _Program) -> tuple[Matrix, list[tuple[int, int, int]]]:
@@ -256,11 +265,13 @@ class _Leaving:
 
 
 class _Standing:
-    """Which pods of a shape stand where. `short`: there is no room for those that start, whoever goes; `coarse`: rows
-    are narrower than nodes are.
+    """Which pods of a shape stand where. `short`: there is no room for those that start, whoever goes, or, where every
+    plan is to fit (`bounding`), rows would be narrower than nodes are.
     """
 
-    def __init__(self, cleared: Cleared, program: _Program, leaving: _Leaving, scarce: Bools) -> None:
+    def __init__(
+        self, cleared: Cleared, program: _Program, leaving: _Leaving, scarce: Bools, *, bounding: bool
+    ) -> None:
         p, v = cleared.problem, cleared.problem.victims
         self._cleared = cleared
         self._by_hand: list[tuple[int, cp_model.IntVar]] = []
@@ -277,7 +288,8 @@ class _Standing:
             least, wanted = program.known[var.index].tolist()
             fits = np.minimum(cleared.fits(s, most), wanted)
             fits[cleared.of.node_of != c] = 0
-            fits[room[:, p.request[s] > 0].min(axis=1, initial=0) < 0] = 0
+            if not bounding:  # who stands on a node that has less than nothing needs more to go than the row says
+                fits[room[:, p.request[s] > 0].min(axis=1, initial=0) < 0] = 0
             columns = np.full(len(fits), -1)
             for n, single in cleared.single.get(s, {}).items():
                 if cleared.of.node_of[n] == c:
@@ -293,22 +305,22 @@ class _Standing:
             program.rows.append(mip.Row(np.append(columns[nodes], var.index), factors, 0, 0))
             tables.append(np.column_stack([nodes, columns[nodes], fits[nodes], np.full(len(nodes), s)]))
         self._table = np.concatenate(tables)
-        self._rows(program, leaving, room)
+        self._rows(program, leaving, np.maximum(room, 0) if bounding else room, bounding=bounding)
 
-    def _rows(self, program: _Program, leaving: _Leaving, room: Ints) -> None:
+    def _rows(self, program: _Program, leaving: _Leaving, room: Ints, *, bounding: bool) -> None:
         """What stands on a node has room there, in every resource in which it might not."""
         p, v = self._cleared.problem, self._cleared.problem.victims
         node, columns, most, shape = self._table.T
         asked, freed = p.request[shape], v.request[leaving.sets]
         need = np.zeros_like(room)
         np.add.at(need, node, most[:, None] * asked)
-        scarce = need > np.maximum(room, 0)  # a node that has less than nothing is for nobody who asks for it
+        scarce = need > np.maximum(room, 0)
         unit = np.gcd(np.gcd.reduce(asked, axis=0, initial=0), np.gcd.reduce(freed, axis=0, initial=0))
         largest = np.maximum(asked.max(axis=0, initial=0), freed.max(axis=0, initial=0))
         # in coarser steps what is asked for is rounded up, and what goes, and room, down
         exact = np.maximum(unit, 1)
         unit = np.maximum(exact, -(-largest // FINEST))
-        self.coarse = bool((unit > exact).any())
+        self.short |= bounding and bool((unit > exact).any())
         at = np.concatenate([node, v.node[leaving.sets]])
         order = np.argsort(at, kind="stable")
         at, columns = at[order], np.concatenate([columns, leaving.column])[order]

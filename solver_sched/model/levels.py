@@ -148,6 +148,7 @@ def evicting_levels(search: Search) -> Iterator[LevelResult]:
     closed = search.floor is not None and not _enabling(ledger.rules)
     if closed:
         ledger.close_growth()
+    search.begin_at_nothing()
 
     def solve(name: str, objective: Terms) -> Iterator[LevelResult]:
         if search.guided is None:

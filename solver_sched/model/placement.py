@@ -224,7 +224,6 @@ class Placement:
             if self.problem.request[s, r]
         ]
         for row, coefficient in column:
-            self.model.forget(row)
             linear = self.model.proto.constraints[row].linear
             linear.vars.append(var.index)
             linear.coeffs.append(coefficient)

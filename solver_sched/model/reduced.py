@@ -60,7 +60,7 @@ class Proof:
 
     def left(self, value: int) -> Ints:
         """(variables, 2) the domain without what no plan of this value or a larger one has."""
-        slack = self.most - (value - self.constant) * self.scale
+        slack = min(self.most - (value - self.constant) * self.scale, int(LARGEST))
         if slack < 0:
             return self.domain
         low, high = self.domain.T
@@ -71,11 +71,11 @@ class Proof:
 
 
 class Step(NamedTuple):
-    """A level that has been proven and locked: the proof, the row, and the value of a plan in it."""
+    """A level that has been locked: how it was proven, if it was, the row, and what a plan has there."""
 
-    proof: Proof
+    proof: Proof | None
     row: int
-    value: int
+    low: int
 
 
 class Matrix(NamedTuple):
@@ -164,7 +164,7 @@ class Reduced(mip.Relaxation):
         self._before: dict[int, tuple[int, int]] = {}
         self._read: Ints | None = None
         self._matrix = Matrix.of([])
-        self._most: dict[int, int] = {}
+        self._caps: dict[int, int] = {}
 
     def domains(self) -> Ints:
         known = np.zeros((0, 2), np.int64) if self._read is None else self._read
@@ -177,17 +177,17 @@ class Reduced(mip.Relaxation):
         self._matrix = self._matrix.and_then(Matrix.of(self._rows[len(self._matrix.size) :]))
         return self._matrix
 
-    def at_most(self, row: int, high: int) -> None:
+    def cap(self, row: int, high: int) -> None:
         """No plan that is left has more than this of what the row counts: a level that is locked has been bounded. The
         relaxation of the levels below knows only by this what whole numbers cost in the levels above.
         """
-        self._most[row] = high
+        self._caps[row] = high
 
-    def _bounded(self) -> Matrix:
+    def _capped(self) -> Matrix:
         """All rows, with what is known of them since they came in."""
         matrix = self.matrix()
         high = matrix.high.copy()
-        for row, most in self._most.items():
+        for row, most in self._caps.items():
             if most < high[row]:
                 high[row] = most
                 self._duals[row].SetUb(float(most))
@@ -195,7 +195,7 @@ class Reduced(mip.Relaxation):
 
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
-        matrix = self._bounded()
+        matrix = self._capped()
         worth = np.zeros(len(self._columns), np.int64)
         np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
         goal = self._solver.Objective()
@@ -220,7 +220,7 @@ class Reduced(mip.Relaxation):
         same = np.abs(proof.point - known) <= INTEGRAL
         same &= (known >= domain[:, 0]) & (known <= domain[:, 1])
         domain[same] = known[same, None]
-        rows = self._bounded().open(domain, {})
+        rows = self._capped().open(domain, {})
         free = np.flatnonzero(domain[:, 0] < domain[:, 1])
         if rows is None or not len(free):
             return None
@@ -233,8 +233,8 @@ class Reduced(mip.Relaxation):
         out: list[int] = domain[:, 0].tolist()
         return out
 
-    def keep(self, proof: Proof, value: int) -> int:
-        """Take from the variables what no plan of this value or a larger one has; how many of them have lost any."""
+    def keep(self, proof: Proof, value: int) -> None:
+        """Take from the variables what no plan of this value or a larger one has."""
         left = proof.left(value)
         cut = np.flatnonzero((left != proof.domain).any(axis=1))
         if self._read is not None:
@@ -245,7 +245,6 @@ class Reduced(mip.Relaxation):
             domain[0], domain[1] = max(int(domain[0]), int(left[j, 0])), min(int(domain[1]), int(left[j, 1]))
             if self._read is not None:
                 self._read[j] = domain[0], domain[1]
-        return len(cut)
 
     def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[tuple[int | None, Ints]]:
         """Of each level, given a plan's values in those above: what the prices that were found say of other sides, and
@@ -255,13 +254,13 @@ class Reduced(mip.Relaxation):
         low, high = matrix.low.copy(), matrix.high.copy()
         low[list(locked)] = -mip.INFINITE
         out: list[tuple[int | None, Ints]] = []
-        for step in steps:
-            proof = step.proof.elsewhere(low, high, domain)
-            out.append((None if proof is None else proof.bound, domain.copy()))
-            low[step.row] = step.value - step.proof.constant
-            if proof is not None:
-                high[step.row] = min(int(high[step.row]), max(proof.bound, step.value) - proof.constant)
-                domain[: len(proof.worth)] = proof.left(step.value)
+        for proof, row, least in steps:
+            there = None if proof is None else proof.elsewhere(low, high, domain)
+            out.append((None if there is None else there.bound, domain.copy()))
+            low[row] = least
+            if there is not None:
+                high[row] = min(int(high[row]), max(there.bound - there.constant, least))
+                domain[: len(there.worth)] = there.left(least + there.constant)
         return out
 
     def widest(self) -> Ints:
@@ -278,10 +277,10 @@ class Reduced(mip.Relaxation):
             domain[0], domain[1] = low, high
         self._before.clear()
         self._read = None
-        for row in self._most:
+        for row in self._caps:
             if row < len(self._duals):
                 self._duals[row].SetUb(self._solver.infinity())
-        self._most.clear()
+        self._caps.clear()
 
 
 def proven(matrix: Matrix, domain: Ints, worth: Ints, prices: Floats, constant: int) -> Proof | None:

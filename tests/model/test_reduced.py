@@ -146,8 +146,11 @@ def test_what_whole_numbers_cost_above_is_known_below() -> None:
         gpus.add(job, 3)
     reduced = Reduced(model)
     bounds = []
-    for change in (lambda: None, lambda: reduced.at_most(1, 1), reduced.undo):
-        change()
+    for cap, undo in ((False, False), (True, False), (False, True)):
+        if cap:
+            reduced.cap(1, 1)
+        if undo:
+            reduced.undo()
         proof = reduced.prove(gpus)
         assert proof is not None
         bounds.append(proof.bound)
