@@ -26,11 +26,14 @@ from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem
 from solver_sched.rights import Rights
 
-AFAR, LEAST_LEFT = 0.55, 0.1
+AFAR, LEAST_LEFT = 0.6, 0.1
 """Parts of the time: for levels on pooled nodes at least; what must be left to find places for what was seen there."""
 NODES = 5
 """Nodes take up to so many times as long as the model took to be built (0.4 to 0.9 s after 0.23 s, 1 to 3 s after
 0.8 s): levels have the rest.
+"""
+BELOW = 1.5
+"""Levels below shares end that many times as long before the end as those inside: nodes are found for these first.
 """
 TOLD = 0.08
 """Part of the time that is left to tell and bound what is found."""
@@ -94,6 +97,8 @@ class Afar:
         seconds = AFAR * clock.left
         if clock.seconds < math.inf:
             seconds = max(seconds, clock.left - NODES * (time.monotonic() - began) - TOLD * clock.seconds)
+        self.left = clock.left - seconds
+        """Seconds, for nodes and what comes after."""
         part = replace(effort, seconds=AFAR * effort.seconds)
         self.search = Search(self.ledger, floor, part, progress, Clock(seconds))
         self.search.reduced, self.search.mostly_known = Reduced(self.ledger.model), True
@@ -111,8 +116,11 @@ class Afar:
         """
         search = self.search
         assert search.reduced is not None
-        before, most = True, None
+        before, inside, most = True, self.ledger.owned and search.clock.seconds < math.inf, None
         for level in evicting_levels(search):
+            if inside and level.name.startswith("keep"):
+                inside = False
+                search.clock = Clock(self.clock.left - BELOW * self.left)
             before &= not level.name.startswith(("grow", "in-share.grow", *BEST_EFFORT))
             if not len(self.domain):  # growth is closed now
                 self.domain = search.reduced.widest()
