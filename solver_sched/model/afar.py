@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from solver_sched.model.ledger import Ledger
 from solver_sched.model.levels import BEST_EFFORT, evaluate, evicting_levels, ranks_of
 from solver_sched.model.linear import summed
 from solver_sched.model.pooled import pooled
-from solver_sched.model.reduced import Reduced
+from solver_sched.model.reduced import Priced, Reduced
 from solver_sched.model.search import CLOSE_ENOUGH, Search, plan_of
 from solver_sched.plugins.rules import Rules
 from solver_sched.problem.arrays import RECLAIM, Floats, Ints, Plan, Problem
@@ -97,7 +97,7 @@ class Afar:
         seconds = AFAR * clock.left
         if clock.seconds < math.inf:
             seconds = max(seconds, clock.left - NODES * (time.monotonic() - began) - TOLD * clock.seconds)
-        self.left = clock.left - seconds
+        self.reserve = clock.left - seconds
         """Seconds, for nodes and what comes after."""
         part = replace(effort, seconds=AFAR * effort.seconds)
         self.search = Search(self.ledger, floor, part, progress, Clock(seconds))
@@ -120,7 +120,7 @@ class Afar:
         for level in evicting_levels(search):
             if inside and level.name.startswith("keep"):
                 inside = False
-                search.clock = Clock(self.clock.left - BELOW * self.left)
+                search.clock = Clock(self.clock.left - BELOW * self.reserve)
             before &= not level.name.startswith(("grow", "in-share.grow", *BEST_EFFORT))
             if not len(self.domain):  # growth is closed now
                 self.domain = search.reduced.widest()
@@ -289,31 +289,31 @@ class Afar:
         return bool((counts[0] == counts[1]).all())
 
     def _bounded(self, plan: Plan, levels: Sequence[LevelResult]) -> Solution:
-        bounds = self.search.rebound({level.name: level.value for level in levels})
+        values = {level.name: level.value for level in levels}
+        priced = self.search.priced(values)
+        bounds = self.search.rebound(values, priced)
         out: list[LevelResult] = []
         for level in levels:
             # all deficits together are no less than the largest: the one level that may not have been worth solving
             above = out[-1].bound if out and level.unit else level.value
             bound = max(level.value, bounds.get(level.name, 0 if above is None else above))
-            out.append(replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE"))
-        return Solution(plan, tuple(self._bounded_on_nodes(out)))
+            out.append(_with(bound, level))
+        return Solution(plan, tuple(self._bounded_on_nodes(out, priced)))
 
-    def _bounded_on_nodes(self, levels: Sequence[LevelResult]) -> Iterator[LevelResult]:
+    def _bounded_on_nodes(self, levels: Sequence[LevelResult], priced: Mapping[str, Priced]) -> Iterator[LevelResult]:
         """The levels with bounds that know of nodes, as far as the time allows."""
         search, floors = self.search, dict[int, int]()
         assert search.reduced is not None
-        priced = search.priced({level.name: level.value for level in levels})
         domain = search.reduced.widest()
         for level in levels:
             if level.name in priced:
-                domain = priced[level.name][1]
+                domain = priced[level.name].domain
             objective, lock = search.objective(level.name), search.locked(level.name)
             apart = level.gap > self.effort.gap and level.name not in BEST_EFFORT
             if apart and objective is not None and self._plenty():
                 most = most_on_nodes(self.cleared, search, objective, floors, domain, ONE_LOOK * self.clock.left)
                 if most is not None and level.bound is not None and most < level.bound:
-                    bound = max(most, level.value)
-                    level = replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE")
+                    level = _with(max(most, level.value), level)
             if objective is not None and lock is not None:
                 floors[lock[0]] = level.value - objective.constant
             yield level
@@ -336,6 +336,10 @@ class Afar:
         first = rules.rank[jobs] < rules.first_claims
         order = jobs[np.lexsort((jobs, -size[jobs], rules.rank[jobs], ~own[jobs], ~first))]
         return _Aim(order, size[order], np.array(self.cleared.going(self.search.value), np.int64).reshape(-1, 3))
+
+
+def _with(bound: int, level: LevelResult) -> LevelResult:
+    return replace(level, bound=bound, status="OPTIMAL" if bound == level.value else "FEASIBLE")
 
 
 def _last_start(ledger: Ledger) -> str:

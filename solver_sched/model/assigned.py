@@ -121,7 +121,8 @@ def most_on_nodes(
     cleared: Cleared, search: Search, objective: Terms, floors: Mapping[int, int], domain: Ints, seconds: float
 ) -> int | None:
     """What no plan on real nodes has more of, if each row of `floors` holds at that much; `domain` (variables, 2)
-    leaves all such plans. None: not known in these seconds, or numbers are too large for the solver.
+    leaves all such plans. It is HiGHS's bound, wider by its tolerance. None: not known in these seconds, or numbers are
+    too large for the solver.
     """
     assert search.reduced is not None
     assert search.incumbent is not None
@@ -134,8 +135,7 @@ def most_on_nodes(
     if posed is None:
         return None
     _, _, domain, rows = posed
-    worth = np.zeros(len(domain), np.int64)
-    np.add.at(worth, [var.index for var in objective.variables], objective.coefficients)
+    worth = mip.worth_of(objective, len(domain))
     free = np.flatnonzero(domain[:, 0] < domain[:, 1])
     found = mip.Part(free, rows).best(worth, domain, min(seconds, MOST_SECONDS))
     if found.bound is None:

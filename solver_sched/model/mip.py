@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from ortools.linear_solver import linear_solver_pb2, pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.linear_solver import linear_solver_pb2, pywraplp  # type: ignore[import-untyped]  # no py.typed in OR-Tools 9.15
 from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
 from ortools.sat.python import cp_model
@@ -62,6 +62,13 @@ def rows(model: cp_model.CpModel, first: int = 0) -> Iterator[Row]:
         yield Row(np.array(listed, np.int64), np.array(factors, np.int64), low, high)
 
 
+def worth_of(objective: Terms, variables: int) -> Ints:
+    """(variables,) what one step of each counts in an objective."""
+    out = np.zeros(variables, np.int64)
+    np.add.at(out, [var.index for var in objective.variables], objective.coefficients)
+    return out
+
+
 def domains(model: cp_model.CpModel, first: int = 0) -> Ints:
     """(variables, 2) smallest and largest value of the variables from the `first` on."""
     variables = model.proto.variables
@@ -96,8 +103,7 @@ class Part:
         """The best values of `columns` that HiGHS finds. `objective` is in variables of the larger program, of which
         those outside count nothing, `domain` (.., 2) by their index; `gap` is relative.
         """
-        worth = np.zeros(len(domain), np.int64)
-        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        worth = worth_of(objective, len(domain))
         answer = self.best(worth, domain, seconds, gap)
         return answer if answer.bound is None else Answer(answer.solution, objective.constant + answer.bound)
 

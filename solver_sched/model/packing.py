@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no py.typed in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
 from solver_sched.model.effort import Clock

@@ -78,6 +78,15 @@ class Step(NamedTuple):
     low: int
 
 
+class Priced(NamedTuple):
+    """What the prices of a level say of a plan of other values: a `bound`, or None, in the (variables, 2) `domain` that
+    the levels above leave.
+    """
+
+    bound: int | None
+    domain: Ints
+
+
 class Matrix(NamedTuple):
     """Rows one after another: `columns` and `values` of their entries; of each row the `size`, `low` and `high`."""
 
@@ -196,8 +205,7 @@ class Reduced(mip.Relaxation):
     def prove(self, objective: Terms, seconds: float = math.inf) -> Proof | None:
         """None where GLOP finds no prices in time."""
         matrix = self._capped()
-        worth = np.zeros(len(self._columns), np.int64)
-        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        worth = mip.worth_of(objective, len(self._columns))
         goal = self._solver.Objective()
         goal.Clear()
         for index in np.flatnonzero(worth).tolist():
@@ -224,8 +232,7 @@ class Reduced(mip.Relaxation):
         free = np.flatnonzero(domain[:, 0] < domain[:, 1])
         if rows is None or not len(free):
             return None
-        worth = np.zeros(len(domain), np.int64)
-        np.add.at(worth, [v.index for v in objective.variables], objective.coefficients)
+        worth = mip.worth_of(objective, len(domain))
         found = mip.Part(free, rows).best(worth, domain, seconds)
         if found.solution is None:
             return None
@@ -246,17 +253,17 @@ class Reduced(mip.Relaxation):
             if self._read is not None:
                 self._read[j] = domain[0], domain[1]
 
-    def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[tuple[int | None, Ints]]:
-        """Of each level, given a plan's values in those above: what the prices that were found say of other sides, and
-        (variables, 2) the domain that they leave. `locked`: the rows of all levels.
+    def bounds(self, steps: Sequence[Step], locked: Sequence[int]) -> list[Priced]:
+        """Of each level, given a plan's values in those above: what the prices that were found say of other sides.
+        `locked`: the rows of all levels.
         """
         matrix, domain = self.matrix(), self.widest()
         low, high = matrix.low.copy(), matrix.high.copy()
         low[list(locked)] = -mip.INFINITE
-        out: list[tuple[int | None, Ints]] = []
+        out: list[Priced] = []
         for proof, row, least in steps:
             there = None if proof is None else proof.elsewhere(low, high, domain)
-            out.append((None if there is None else there.bound, domain.copy()))
+            out.append(Priced(None if there is None else there.bound, domain.copy()))
             low[row] = least
             if there is not None:
                 high[row] = min(int(high[row]), max(there.bound - there.constant, least))

@@ -25,7 +25,7 @@ from solver_sched.model.guided import Guided
 from solver_sched.model.ledger import Ledger
 from solver_sched.model.linear import Terms, weighted
 from solver_sched.model.packing import Packings
-from solver_sched.model.reduced import Proof, Reduced, Step
+from solver_sched.model.reduced import Priced, Proof, Reduced, Step
 from solver_sched.problem.arrays import EMPTY_PLAN, MOVE, Ints, Plan
 
 CUT_ROUNDS = 12
@@ -329,13 +329,12 @@ class Search:
             self.maximise(name, goal)
         return effort, objective.span()
 
-    def rebound(self, values: Mapping[str, int]) -> dict[str, int]:
+    def rebound(self, values: Mapping[str, int], priced: Mapping[str, Priced]) -> dict[str, int]:
         """Upper bounds of the levels for a plan of other values, each given that plan's values above: as far as these
         reach what the levels were locked at, its own, where one was looked for; else what the prices of its relaxation
-        say, and where that is far from the value, those of a new one, as long as the clock allows.
+        say (`priced`), and where that is far from the value, those of a new one, as long as the clock allows.
         """
         out: dict[str, int] = {}
-        priced = {name: bound for name, (bound, _) in self.priced(values).items() if bound is not None}
         relaxation: mip.Relaxation | None = self.reduced
         looked = [
             result.bound is not None and result.bound < span
@@ -352,7 +351,8 @@ class Search:
                     ruled_out.undo()  # by levels below this one, or for plans of other values
                     ruled_out = None
                 most = span if objective is None else objective.span()
-                bound = min(priced.get(name, most), most)
+                told = priced[name].bound if name in priced else None
+                bound = most if told is None else min(told, most)
                 far = name not in values or not self._closed(values[name], bound, result.unit)
                 if objective is not None and far and not self.clock.over():
                     if relaxation is None:
@@ -368,10 +368,8 @@ class Search:
                 kept[row] = values[name] - objective.constant
         return out
 
-    def priced(self, values: Mapping[str, int]) -> dict[str, tuple[int | None, Ints]]:
-        """Bounds by the prices that levels were proven with, given a plan's values, and (variables, 2) the domain that
-        these leave.
-        """
+    def priced(self, values: Mapping[str, int]) -> dict[str, Priced]:
+        """By name what the prices that levels were proven with say of a plan of other values."""
         if self.reduced is None:
             return {}
         steps: dict[str, Step] = {}

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no stubs in OR-Tools 9.15
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # no py.typed in OR-Tools 9.15
 from ortools.sat.python import cp_model
 
 from solver_sched.model import mip

@@ -376,5 +376,5 @@ def test_a_bound_without_time_to_look_for_one_is_still_a_bound(seed: int) -> Non
     plan = evicting_plan(problem, rules, greedy)
     values = {level.name: level.value for level in evaluate(problem, rules, plan, EFFORT, (), allowed)}
     search.clock = Clock(-1.0)
-    bounds = search.rebound(values)
+    bounds = search.rebound(values, search.priced(values))
     assert all(bounds[name] >= value for name, value in values.items() if name in bounds)
